@@ -1,0 +1,1 @@
+"""How true: published measurements against estimates."""

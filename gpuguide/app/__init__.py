@@ -1,0 +1,1 @@
+"""What is touched: controls, pages and the widget that draws charts."""

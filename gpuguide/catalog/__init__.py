@@ -1,0 +1,1 @@
+"""Reads tables, model files and live prices into spec types."""

@@ -1,0 +1,1 @@
+"""Which: from estimates to an ordered list of offers."""

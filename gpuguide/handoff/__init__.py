@@ -1,0 +1,1 @@
+"""What next: files for the tools that rent and launch."""

@@ -1,0 +1,1 @@
+"""How it looks: a decision and a language in, figures, tables and sentences out."""

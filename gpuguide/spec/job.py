@@ -1,0 +1,74 @@
+"""What has to be done, apart from where: training, serving and media jobs with every choice made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuguide.spec.precision import Optimizer, PrecisionRecipe, WeightFormat
+from gpuguide.units import Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingJob:
+    """Pre-training or fine-tuning of one model."""
+
+    method: str  # pretrain, full, lora, qlora
+    train_tokens: Number  # [tokens]
+    sequence_length: Number  # of the longest sequence in a micro-batch [tokens]
+    global_batch: Number  # per optimizer step [sequences]
+    recipe: PrecisionRecipe
+    optimizer: Optimizer
+    lora_rank: Number = 0.0
+    lora_targets: tuple[str, ...] = ()  # q, k, v, o, gate, up, down, all
+    adapter_bytes: float = 4.0  # width of adapter weights: PEFT keeps fp32
+    quantization: WeightFormat | None = None  # of the frozen base, QLoRA
+    upcast_unquantised: bool = False  # embeddings, head and norms in fp32 (PEFT k-bit preparation)
+    attention: str = "fused"  # fused, eager
+    fused_loss: bool = False  # chunked or fused cross entropy: full logits never exist
+    fused_norms: bool = False  # fused RMSNorm, RoPE and SwiGLU kernels keep fewer tensors
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingJob:
+    """Serving one language model."""
+
+    weight_format: WeightFormat
+    kv_bytes_per_element: float  # width of a cached value: 2 BF16, 1 FP8 [bytes]
+    prompt_tokens: Number
+    output_tokens: Number
+    max_context: Number  # longest sequence the server must hold [tokens]
+    concurrency: Number  # requests running at once, over all replicas
+    requests_per_s: float | None = None  # given instead of concurrency
+    max_ttft_s: float | None = None
+    max_tpot_s: float | None = None
+    engine: str = "vllm"
+    memory_utilization: float = 0.9
+    hours_per_month: float = 730.0
+    load: str = "steady"  # steady, office, bursts
+    page_tokens: int = 16  # cache page size
+    windowed_pages_full: bool = False  # the engine reserves full-length pages for windowed layers
+    prefill_chunk_tokens: Number = 8192.0
+    speculative_tokens: float = 0.0  # accepted draft tokens per step; 0 = off
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MediaJob:
+    """Generating images, video or audio, or transcribing; or fine-tuning such a model."""
+
+    task: str  # image, video, audio
+    width: Number
+    height: Number
+    frames: Number
+    steps: Number
+    batch: Number
+    items: float  # how many to make
+    audio_seconds: Number = 0.0
+    precision: str = "bf16"
+    quantization: WeightFormat | None = None
+    offload: str = "none"  # none, model, sequential
+    vae_tiling: bool = False
+    method: str = "generate"  # generate, lora, full
+    recipe: PrecisionRecipe | None = None
+    optimizer: Optimizer | None = None
+    lora_rank: Number = 0.0
+    recompute: bool = False

@@ -1,0 +1,111 @@
+"""Architecture of a model: transformer decoders of every common kind, and pipelines of components for media."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuguide.units import Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """
+    A language model (decoder, or encoder-decoder) as numbers.
+
+    Counts are of parameters, tied tensors once. Numeric fields may be arrays where a formula is asked for many models.
+    """
+
+    name: str
+    kind: str  # dense, moe, hybrid, ssm, vlm, encoder-decoder
+    source: str
+    derived: bool = False  # architecture was derived from a parameter count, not read
+    # parameters
+    params: Number  # all [-]
+    params_active: Number  # used per token: routed experts scaled by top_k / experts [-]
+    params_embedding: Number  # input embedding [-]
+    params_lm_head: Number  # output head; counted in `params` only when not tied [-]
+    params_routed_experts: Number = 0.0
+    params_vision: Number = 0.0
+    # shape
+    layers: Number
+    hidden: Number
+    ffn: Number  # width of the dense MLP (of one expert where every layer is MoE)
+    heads: Number
+    kv_heads: Number
+    head_dim: Number
+    vocab: Number
+    tied_embeddings: bool
+    gated_mlp: bool = True
+    max_context: float | None = None  # [tokens]; None = not stated
+    # attention
+    attention: str = "gqa"  # mha, gqa, mqa, mla, none
+    q_lora_rank: Number = 0.0
+    kv_lora_rank: Number = 0.0
+    qk_nope_head_dim: Number = 0.0
+    qk_rope_head_dim: Number = 0.0
+    v_head_dim: Number = 0.0
+    kv_window: float | None = None  # sliding window or chunk [tokens]
+    layers_full: Number = 0.0  # layers whose cache grows without bound
+    layers_windowed: Number = 0.0  # layers whose cache stops at kv_window
+    layers_recurrent: Number = 0.0  # layers with a state of fixed size
+    kv_elements_full: Number = 0.0  # cached values per token, all full layers [elements/token]
+    kv_elements_windowed: Number = 0.0  # cached values per token, all windowed layers [elements/token]
+    recurrent_elements: Number = 0.0  # state per sequence, all recurrent layers [elements]
+    # mixture of experts
+    experts: Number = 0.0  # routed experts per MoE layer; 0 = dense
+    experts_per_token: Number = 0.0
+    shared_experts: Number = 0.0
+    moe_ffn: Number = 0.0  # width of one routed expert
+    moe_layers: Number = 0.0
+    # stored form
+    native_dtype: str = "bf16"
+    native_bytes: float | None = None  # bytes of the published checkpoint [bytes]; None = 2 bytes a parameter
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes tokens to experts."""
+        return bool(self.experts)
+
+    @property
+    def params_linear(self) -> Number:
+        """Parameters inside blocks (what weight formats quantise): all but embedding, head and vision tower. [-]"""
+        head = 0.0 if self.tied_embeddings else self.params_lm_head
+        return self.params - self.params_embedding - head - self.params_vision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Component:
+    """One network of a media pipeline."""
+
+    role: str  # denoiser, text_encoder, text_encoder_2, vae, vocoder, decoder, ...
+    params: float
+    cls: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MediaModel:
+    """A diffusion or audio pipeline: components and the geometry of its latents."""
+
+    name: str
+    kind: str  # diffusion, audio
+    task: str  # image, video, audio, asr, tts, music
+    source: str
+    params: float
+    components: tuple[Component, ...]
+    denoiser_type: str | None = None  # transformer, unet, autoregressive, None
+    denoiser_layers: float | None = None
+    denoiser_hidden: float | None = None
+    latent_channels: float | None = None
+    spatial_down: float | None = None
+    temporal_down: float | None = None
+    patch: float | None = None
+    native_width: float | None = None
+    native_height: float | None = None
+    native_frames: float | None = None
+    fps: float | None = None
+    default_steps: float | None = None
+    passes_per_step: float = 1.0
+
+    def component_params(self, role: str) -> float:
+        """Parameters of all components whose role starts with the given word. [-]"""
+        return sum(component.params for component in self.components if component.role.startswith(role))

@@ -1,0 +1,1 @@
+"""Words: one file per language with the same keys."""
