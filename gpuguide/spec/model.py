@@ -19,6 +19,7 @@ class Model:
     kind: str  # dense, moe, hybrid, ssm, vlm, encoder-decoder
     source: str
     derived: bool = False  # architecture was derived from a parameter count, not read
+    hub_id: str = ""  # owner/name of the checkpoint, where known
     # parameters
     params: Number  # all [-]
     params_active: Number  # used per token: routed experts scaled by top_k / experts [-]
@@ -26,6 +27,7 @@ class Model:
     params_lm_head: Number  # output head; counted in `params` only when not tied [-]
     params_routed_experts: Number = 0.0
     params_vision: Number = 0.0
+    params_mtp: Number = 0.0  # multi-token-prediction weights of the checkpoint, not counted in `params`
     # shape
     layers: Number
     hidden: Number
@@ -105,6 +107,10 @@ class MediaModel:
     fps: float | None = None
     default_steps: float | None = None
     passes_per_step: float = 1.0
+    hub_id: str = ""  # owner/name of the checkpoint, where known
+    audio_down: float | None = None  # audio samples per latent position
+    kv_elements: float = 0.0  # cached values per token of the autoregressive part [elements/token]
+    native_dtype: str = "bf16"
 
     def component_params(self, role: str) -> float:
         """Parameters of all components whose role starts with the given word. [-]"""
