@@ -54,9 +54,13 @@ class Assumptions(Mapping[str, NDArray[np.float64]]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def typical(self) -> Assumptions:
+        """The same constants without a band: every end is the typical value and arrays have shape (1, 1, 1)."""
+        return Assumptions(self.rows, {name: self[name][1:2] for name in self.rows})
+
     def value(self, name: str) -> float:
         """The typical value alone, for constants without a band."""
-        return float(self[name][1, 0, 0])
+        return self.rows[name].typical
 
     def replace(self, **values: tuple[float, float, float]) -> Assumptions:
         """A copy in which the named constants have other (low, typical, high)."""

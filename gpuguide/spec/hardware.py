@@ -48,6 +48,15 @@ class LinkTable:
     bus_bandwidth_bytes_per_s: Floats  # (node, ranks, message)
     latency_s: Floats  # (node, ranks): smallest-message time of the collective
 
+    def take(self, index: NDArray[np.intp]) -> LinkTable:
+        """The tables of the shapes at the given places."""
+        return LinkTable(
+            ranks=self.ranks,
+            message_bytes=self.message_bytes,
+            bus_bandwidth_bytes_per_s=self.bus_bandwidth_bytes_per_s[index],
+            latency_s=self.latency_s[index],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nodes:
@@ -85,3 +94,16 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.gpu)
+
+    def take(self, index: NDArray[np.intp]) -> Nodes:
+        """The shapes at the given places; a place may be asked for more than once."""
+        picked: dict[str, object] = {}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, LinkTable):
+                picked[name] = value.take(index)
+            elif isinstance(value, Mapping):
+                picked[name] = {key: array[index] for key, array in value.items()}
+            else:
+                picked[name] = value[index]
+        return Nodes(**picked)  # type: ignore[arg-type]

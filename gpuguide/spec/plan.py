@@ -35,14 +35,11 @@ class Plan:
     shard_in_node: Number = 0.0  # 1 = shards stay inside a node, replicated over nodes (hybrid sharding)
 
     def take(self, index: NDArray[np.intp] | int) -> Plan:
-        """The plan or plans at the given places of the plan axis."""
-        picked = {name: _take(getattr(self, name), index) for name in self.__slots__}
-        return Plan(**picked)
+        """The plan at one place, or flat arrays of the plans at several, from flat arrays of plans."""
+        return Plan(**{name: _take(getattr(self, name), index) for name in self.__slots__})
 
 
 def _take(value: Number, index: NDArray[np.intp] | int) -> Number:
     array = np.asarray(value, dtype=np.float64)
-    if array.ndim == 0:
-        return float(array)
-    picked = array.reshape(array.shape[0], -1)[index]
-    return float(picked[0]) if np.ndim(index) == 0 else picked
+    picked = array if array.ndim == 0 else array.ravel()[index]
+    return float(picked) if np.ndim(picked) == 0 else picked
