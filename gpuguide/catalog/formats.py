@@ -1,0 +1,31 @@
+"""Recipes, optimizers, weight formats and assumptions: small tables as dictionaries of frozen rows."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from gpuguide.spec.assumptions import Assumption, Assumptions
+
+Row = TypeVar("Row")
+
+
+def rows_by_name(table: pd.DataFrame, row_type: type[Row]) -> dict[str, Row]:
+    """Rows of a table as frozen dataclasses: columns the type does not have are left out, empty cells take its default."""
+    known = {field.name for field in fields(row_type)}  # type: ignore[arg-type]
+    rows = {}
+    for record in table.to_dict("records"):
+        values = {str(key): value for key, value in record.items() if key in known and not _empty(value)}
+        rows[record["name"]] = row_type(**values)
+    return rows
+
+
+def assumptions_from_table(table: pd.DataFrame) -> Assumptions:
+    """`assumptions.csv` as a mapping of names to (least, typical, most) arrays."""
+    return Assumptions(rows_by_name(table, Assumption))
+
+
+def _empty(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and value != value)
