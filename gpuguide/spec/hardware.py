@@ -47,6 +47,7 @@ class LinkTable:
     message_bytes: Floats  # (message,)
     bus_bandwidth_bytes_per_s: Floats  # (node, ranks, message)
     latency_s: Floats  # (node, ranks): smallest-message time of the collective
+    domain_gpus: Floats  # (node,): GPUs that the fast link joins; 72 in an NVL72 rack, else those of one machine
 
     def take(self, index: NDArray[np.intp]) -> LinkTable:
         """The tables of the shapes at the given places."""
@@ -55,6 +56,7 @@ class LinkTable:
             message_bytes=self.message_bytes,
             bus_bandwidth_bytes_per_s=self.bus_bandwidth_bytes_per_s[index],
             latency_s=self.latency_s[index],
+            domain_gpus=self.domain_gpus[index],
         )
 
 
