@@ -1,0 +1,71 @@
+"""Imports point down, a plain import is light, and only two modules know a network."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import gpuguide
+
+PACKAGE = Path(gpuguide.__file__).parent
+NETWORK = {
+    "aiohttp",
+    "gpuhunt",
+    "http",
+    "httpx",
+    "huggingface_hub",
+    "requests",
+    "socket",
+    "urllib",
+    "urllib3",
+    "websockets",
+}
+MAY_USE_NETWORK = {"catalog/hub.py", "catalog/refresh.py"}
+
+
+def test_arrows_go_down() -> None:
+    """The contracts of pyproject.toml; an arrow that turns shows a missing type."""
+    result = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports")],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stdout[-3000:]
+
+
+def test_a_plain_import_is_light() -> None:
+    """Each of these costs a second or more at every start of a kernel and of the command line."""
+    heavy = [
+        "IPython",
+        "dask",
+        "gpuhunt",
+        "huggingface_hub",
+        "ipywidgets",
+        "papermill",
+        "plotly",
+        "torch",
+        "transformers",
+        "voila",
+    ]
+    code = f"import sys, gpuguide; print([name for name in {heavy} if name in sys.modules])"
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert result.stdout.strip() == "[]"
+
+
+def test_only_refresh_and_hub_know_a_network() -> None:
+    """A page or a decision that waits for a server is slow at best."""
+    users = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            # Taking an address apart is not using a network.
+            if any(name.split(".")[0] in NETWORK and name != "urllib.parse" for name in names):
+                users.add(path.relative_to(PACKAGE).as_posix())
+
+    assert users <= MAY_USE_NETWORK
