@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuguide.spec.engine import Engine
 from gpuguide.spec.precision import Optimizer, PrecisionRecipe, WeightFormat
 from gpuguide.units import Number
 
@@ -41,13 +42,15 @@ class ServingJob:
     requests_per_s: float | None = None  # given instead of concurrency
     max_ttft_s: float | None = None
     max_tpot_s: float | None = None
-    engine: str = "vllm"
-    memory_utilization: float = 0.9
+    engine: Engine
+    memory_utilization: float | None = None  # share of the card the engine may take; None = the engine's default
     hours_per_month: float = 730.0
     load: str = "steady"  # steady, office, bursts
-    page_tokens: int = 16  # cache page size
-    windowed_pages_full: bool = False  # the engine reserves full-length pages for windowed layers
-    prefill_chunk_tokens: Number = 8192.0
+    prefill_chunk_tokens: Number | None = None  # of one prefill pass; None = the engine's on that card [tokens]
+    max_sequences: Number | None = None  # most the server prepares for; None = the engine's on that card [-]
+    cuda_graphs: bool = True  # False: eager execution, no graph memory
+    text_only: bool = False  # the vision tower is not loaded
+    attention_data_parallel: bool = False  # attention is replicated over the tensor ranks, each with its own sequences
     speculative_tokens: float = 0.0  # accepted draft tokens per step; 0 = off
 
 

@@ -22,6 +22,10 @@ class WeightFormat:
     keeps_embeddings_16bit: bool  # input embedding and head are left in 16 bit
     experts_only: bool = False  # only routed expert weights are quantised (MXFP4 of gpt-oss)
     family: str = "float"  # float, weight-only, gguf, exl2
+    embedding_bits: float | None = None  # of the input embedding where it is quantised too; None = as the flag says
+    head_bits: float | None = None  # of the output head, and of an embedding tied to it
+    recurrent_bits: float | None = None  # of recurrent mixers where they are kept wider; None = as other weights
+    aliases: str = ""  # other spellings, separated by |
 
     @property
     def bytes_per_weight(self) -> float:
