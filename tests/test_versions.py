@@ -1,7 +1,10 @@
 """pyproject.toml, environment.yml and requirements.lock name the same packages in versions that fit each other."""
 
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,21 @@ def test_changelog_and_package_agree_on_the_version() -> None:
 
     assert gpuguide.__version__ == PROJECT["project"]["version"]
     assert re.search(rf"^## (Unreleased|{re.escape(PROJECT['project']['version'])}\b)", changelog, re.MULTILINE)
+
+
+def test_wheel_carries_the_tables(tmp_path: Path) -> None:
+    """An installed gpuguide without its data folder could answer nothing."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        names = set(wheel.namelist())
+    shipped = [*(ROOT / "data").rglob("*.*"), *(ROOT / "notebooks").glob("*.ipynb")]
+
+    for path in shipped:
+        folder, _, rest = path.relative_to(ROOT).as_posix().partition("/")
+        assert f"gpuguide/_{folder}/{rest}" in names
+    assert not [name for name in names if name.startswith(("data/", "notebooks/", "tests/"))]

@@ -24,8 +24,8 @@ STEPS: dict[str, list[str]] = {
     "imports": [str(BIN / "lint-imports")],
     "tests": [*PYTEST, "-n", "2", "--dist", "loadgroup", "-m", "not browser and not notebook"],
     "notebooks": [*PYTEST, "-n", "2", "--dist", "loadfile", "--nbval-lax", "--nbval-current-env", "notebooks"],
-    "parameters": [*PYTEST, "-n", "2", "-m", "notebook"],
-    "browser": [*PYTEST, "-m", "browser"],
+    "parameters": [*PYTEST, "-n", "2", "-m", "notebook", "tests"],
+    "browser": [*PYTEST, "-m", "browser", "tests"],
 }
 
 
