@@ -31,7 +31,9 @@ class Engine:
 
     name: str
     family: str  # vllm, sglang, tensorrt-llm, llama.cpp, transformers
-    versions: str = ""  # where this row holds: '0.17 to 0.20'
+    versions: str = ""  # where this row holds, in words: "0.17 to 0.20"
+    since: str = ""  # first version; empty = the earliest
+    released: str = ""  # day of that version
     limit: str = "utilization"
     utilization: float = 0.9  # the setting's default [-]
     preallocates: bool = True  # takes the whole limit at start, whatever the job needs
