@@ -27,6 +27,14 @@ class TrainingJob:
     attention: str = "fused"  # fused, eager
     fused_loss: bool = False  # chunked or fused cross entropy: full logits never exist
     fused_norms: bool = False  # fused RMSNorm, RoPE and SwiGLU kernels keep fewer tensors
+    inplace_loss: bool = False  # full logits exist, but softmax and its gradient share one tensor (Megatron)
+    masked_attention: bool = False  # padded batches through fused attention: a mask per layer, keys and values repeated
+    sequence_parallel: bool = True  # norms and residuals are split with tensor parallel too
+    dropout: bool = False  # dropout masks are kept
+    foreach_optimizer: bool = False  # step works on all tensors at once through a temporary copy (PyTorch `foreach`)
+    trainable_embeddings: bool = False  # LoRA beside full copies of embedding and head
+    offload_activations: bool = False  # checkpointed layer inputs wait in host memory
+    unsharded_start: bool = False  # every GPU holds the whole model before it is sharded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

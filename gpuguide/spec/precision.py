@@ -58,3 +58,4 @@ class Optimizer:
     low_rank: int | None = None  # rank of projected gradients (GaLore, APOLLO)
     paged: bool = False  # states may be evicted to host memory
     fused_backward: bool = False  # step runs inside backward: one layer's gradients at a time
+    embedding_states: float | None = None  # states of embedding and head where they differ (Muon); None = the same
