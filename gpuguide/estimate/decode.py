@@ -1,0 +1,387 @@
+"""
+How long one decode step takes: overhead + weights and cache read, or arithmetic where the batch is large, + links.
+
+    step = launches + (weights read beside arithmetic) + cache read + tensor-parallel and expert-parallel exchange
+
+Every running request gains one token per step. Stages of a pipeline work on different requests at the same time, so
+that a stage sees running / stages of them and a token passes all stages one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuguide.estimate import network
+from gpuguide.spec.assumptions import Assumptions
+from gpuguide.spec.engine import Engine
+from gpuguide.spec.hardware import Floats, Nodes
+from gpuguide.spec.job import ServingJob
+from gpuguide.spec.model import Model
+from gpuguide.spec.plan import Plan
+from gpuguide.spec.precision import WeightFormat
+from gpuguide.units import Number
+
+CLASSES = {"llama.cpp": "native", "transformers": "eager", "vllm": "server", "sglang": "server", "tensorrt-llm": "server"}
+"""
+How engine families run a step; families not listed are `compiled`.
+
+server : recorded steps (CUDA graphs) with vendor kernels, behind a scheduler that plans every step.
+compiled : the same without a scheduler: gpt-fast, exllama, fused modules.
+native : portable kernels for one request, on CUDA cores or old tensor instructions.
+eager : each kernel is launched from Python; the GPU waits for the host where kernels are short.
+"""
+
+CACHE_SHARES = {"native": "serving_speed_native_cache", "eager": "serving_speed_eager_cache"}
+EAGER_EXPERT = 0.15
+"""Launches for one expert over those of a layer: an eager engine visits every expert in turn. transformers 4.51, Qwen3. [-]"""
+EAGER_8BIT = 2.5
+"""Launches of a layer with 8-bit weights over one in 16 bit, where activations are quantised by kernels of their own. [-]"""
+
+LANES_64 = ("Volta", "Turing")
+"""Architectures with 64 FP32 lanes per multiprocessor; so has Ampere's HBM part. Others have 128."""
+ACTIVATION_BYTES = 2.0
+DRAFT_ACCEPTANCE = 0.7
+"""Share of drafted tokens that are accepted; source: Leviathan et al. 2023 (arXiv 2211.17192), 0.5 to 0.9."""
+DRAFT_COST = 0.05
+"""Time of drafting one token over a step of the model: one layer and the head of MTP or EAGLE drafters."""
+
+
+def engine_class(engine: Engine) -> str:
+    """How an engine runs a step: a value of `CLASSES`, or `compiled`."""
+    kind = CLASSES.get(engine.family, "compiled")
+    return "compiled" if kind == "eager" and engine.graphs else kind
+
+
+def sm_clocks_per_s(nodes: Nodes) -> Floats:
+    """
+    Multiprocessors times clock, from the FP32 peak: FLOP/s = multiprocessors x clock x lanes x 2. [1/s]
+
+    Notes
+    -----
+    A100 19.5 TFLOPS / 128 = 1.52e11 (108 x 1.41 GHz); RTX 4090 82.6 / 256 = 3.23e11 (128 x 2.52 GHz).
+    Infinite where the FP32 rate is not known, which removes the limits that build on it.
+    """
+    fp32 = nodes.flops.get("fp32", np.full(len(nodes), np.nan))
+    few = np.isin(nodes.architecture, LANES_64) | ((nodes.architecture == "Ampere") & nodes.is_hbm)
+    return np.where(np.isfinite(fp32), fp32 / np.where(few, 128.0, 256.0), np.inf)
+
+
+def achieved_bandwidth(*, nodes: Nodes, engine: Engine, assumptions: Assumptions) -> Floats:
+    """
+    Rate at which an engine reads weights for one token.
+
+    Returns
+    -------
+    array, shape (band, 1, node)
+        [bytes/s]
+
+    Notes
+    -----
+    A share of the data-sheet rate, by memory type. Kernels that keep few bytes in flight per multiprocessor are held back
+    on HBM: llama.cpp reads 5.3 to 6.3 bytes per multiprocessor and clock on A100 and H100 PCIe, whatever their bandwidth.
+    Source: `docs/formulas.md`, "Decode".
+    """
+    share = np.where(nodes.is_hbm, assumptions["serving_speed_bandwidth_hbm"], assumptions["serving_speed_bandwidth_gddr"])
+    rate = share * nodes.memory_bandwidth_bytes_per_s
+    if engine_class(engine) != "native":
+        return rate
+    limit = assumptions["serving_speed_native_bytes_per_clock"] * sm_clocks_per_s(nodes)
+    return smaller(rate, limit)
+
+
+def smaller(first: Number, second: Number) -> Floats:
+    """The smaller of two limits, rounded where they meet: where equal, each takes a sixth off. [as given]"""
+    return np.asarray(first / np.sqrt(np.sqrt(1.0 + (first / second) ** 4)), dtype=np.float64)
+
+
+def beside(first: Number, second: Number) -> Floats:
+    """Time of two kinds of work that overlap in part: the longer, and 1.41 times it where both are equal. [s]"""
+    return np.sqrt(first * first + second * second)
+
+
+def experts_touched(*, experts: Number, experts_per_token: Number, tokens: Number) -> Number:
+    """
+    Expected share of the experts that at least one of the tokens is routed to, where routing is even. [-]
+
+    Examples
+    --------
+    >>> float(experts_touched(experts=8, experts_per_token=2, tokens=1))
+    0.25
+    """
+    kept = np.minimum(experts_per_token / np.maximum(experts, 1.0), 1.0 - 1e-12)
+    return np.where(experts > 0, -np.expm1(tokens * np.log1p(-kept)), 0.0)
+
+
+def busiest_rank(*, tokens: Number, experts_per_token: Number, ranks: Number) -> Number:
+    """
+    Work of the busiest of the ranks that share experts, over the mean; all wait for it. [-]
+
+    Notes
+    -----
+    Largest of `ranks` Poisson counts with mean m = tokens x experts per token / ranks: m + sqrt(2 m ln ranks).
+    """
+    mean = np.maximum(tokens * experts_per_token / ranks, 1e-9)
+    return np.where(ranks > 1, np.minimum(1.0 + np.sqrt(2.0 * np.log(np.maximum(ranks, 1.0)) / mean), ranks), 1.0)
+
+
+def attention_layout(*, job: ServingJob, plan: Plan) -> tuple[Number, Number]:
+    """
+    Ranks that split one request's attention, and groups of such ranks that share one set of experts. [-]
+
+    Notes
+    -----
+    With attention data parallel each tensor rank has its own requests. Otherwise expert-parallel ranks beyond the
+    tensor-parallel ones mean that replicas share experts.
+    """
+    if job.attention_data_parallel:
+        return 1.0, plan.tensor_parallel
+    return plan.tensor_parallel, np.maximum(plan.expert_parallel / plan.tensor_parallel, 1.0)
+
+
+def head_bytes(*, model: Model, weight_format: WeightFormat) -> Number:
+    """Output head as it is read for every token: a tied one is the embedding table. [bytes]"""
+    params = model.params_embedding if model.tied_embeddings else model.params_lm_head
+    width = 2.0 if weight_format.keeps_embeddings_16bit else weight_format.bytes_per_weight
+    return params * width
+
+
+def block_bytes(*, model: Model, weight_format: WeightFormat) -> tuple[Number, Number]:
+    """Weights of the blocks that every token uses, and of all routed experts. [bytes]"""
+    shared_width = 2.0 if weight_format.experts_only else weight_format.bytes_per_weight
+    shared = (model.params_linear - model.params_routed_experts) * shared_width
+    return shared, model.params_routed_experts * weight_format.bytes_per_weight
+
+
+def cache_bytes(*, model: Model, tokens: Number, bytes_per_element: Number, tensor_parallel: Number) -> Number:
+    """
+    Cache of one request of the given length on each GPU of a tensor-parallel group, all layers. [bytes]
+
+    Notes
+    -----
+    KV heads are split as far as there are any; a latent (MLA) cache is on every rank.
+    """
+    windowed = np.minimum(tokens, model.kv_window) if model.kv_window else tokens
+    elements = model.kv_elements_full * tokens + model.kv_elements_windowed * windowed + model.recurrent_elements
+    if model.attention == "mla":
+        return elements * bytes_per_element
+    return elements * bytes_per_element / np.minimum(tensor_parallel, np.maximum(model.kv_heads, 1.0))
+
+
+def compute_flops(*, nodes: Nodes, precision: str) -> tuple[Floats, Floats]:
+    """
+    Dense peak at a precision, and the bytes per value that the matrix units then take.
+
+    Where a GPU lacks the precision, weights are widened and multiplied in 16 bit (8 bit for 4-bit values where it can).
+
+    Returns
+    -------
+    tuple of array, shape (node,)
+        [FLOP/s], [bytes]
+    """
+    half = nodes.flops["bf16"]
+    half = np.where(np.isfinite(half), half, nodes.flops.get("fp16", half))
+    half = np.where(np.isfinite(half), half, nodes.flops.get("fp32", half))
+    width = np.full(half.shape, 2.0)
+    if precision in ("fp8", "int8", "fp4"):
+        chain = {"fp8": (("fp8", 1.0),), "int8": (("int8", 1.0),), "fp4": (("fp4", 0.5),)}[precision]
+        for name, wide in chain:
+            peak = nodes.flops.get(name)
+            if peak is not None:
+                found = np.isfinite(peak) & (peak > half)
+                width, half = np.where(found, wide, width), np.where(found, peak, half)
+    return half, width
+
+
+def achieved_flops(*, nodes: Nodes, weight_format: WeightFormat, engine: Engine, assumptions: Assumptions) -> Floats:
+    """
+    Rate of large matrix multiplications inside a serving engine.
+
+    Returns
+    -------
+    array, shape (band, 1, node)
+        [FLOP/s]
+
+    Notes
+    -----
+    Peak x measured share of the peak of the GPU (0.80 where not measured) x what an engine reaches of that, by precision.
+    llama.cpp accumulates in 16 bit, at twice the rate on GeForce parts, and beside it does work that grows with the
+    model at a rate set by multiprocessors and clock, or by power where a card has little of it. Source: `docs/formulas.md`, "Prefill".
+    """
+    peak, width = compute_flops(nodes=nodes, precision=weight_format.compute_precision)
+    half = nodes.flops["bf16"]
+    reached = np.where(np.isfinite(nodes.measured_bf16_flops), nodes.measured_bf16_flops / half, UNMEASURED_SHARE)
+    # GeForce and other small dies sustain more than their rated clock.
+    ceiling = peak * np.clip(np.where(np.isfinite(reached), reached, UNMEASURED_SHARE), 0.4, 1.0)
+    if engine_class(engine) == "native":
+        twice = np.where((nodes.tier == "consumer") & (width == 2.0), 2.0, 1.0)
+        tensor = assumptions["serving_speed_native_matmul"] * peak * twice
+        clocked = assumptions["serving_speed_native_flops_per_clock"] * sm_clocks_per_s(nodes)
+        powered = assumptions["serving_speed_native_flops_per_joule"] * np.where(nodes.tdp_w > 0, nodes.tdp_w, np.inf)
+        plain = smaller(clocked, powered)
+        return np.asarray(1.0 / (1.0 / tensor + 1.0 / plain), dtype=np.float64)
+    share = np.where(
+        width == 2.0,
+        assumptions["serving_speed_matmul_16bit"],
+        np.where(width == 1.0, assumptions["serving_speed_matmul_8bit"], assumptions["serving_speed_matmul_4bit"]),
+    )
+    return np.asarray(share * ceiling, dtype=np.float64)
+
+
+UNMEASURED_SHARE = 0.8
+"""Matrix multiplication over dense peak where no measurement of the GPU is known; 0.73 to 0.87 on those measured."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """Time of one step by what it is spent on; parts sum to `total`. [s]"""
+
+    overhead_s: Number
+    weights_s: Number  # what reading weights adds
+    compute_s: Number  # what arithmetic adds to it
+    cache_s: Number
+    tensor_parallel_s: Number
+    expert_parallel_s: Number
+
+    @property
+    def total(self) -> Number:
+        """Sum of the parts. [s]"""
+        return (
+            self.overhead_s + self.weights_s + self.compute_s + self.cache_s + self.tensor_parallel_s + self.expert_parallel_s
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """What a step of one model, format and engine costs on each machine shape, before the batch is known."""
+
+    bandwidth: Floats  # weights, (band, 1, node) [bytes/s]
+    cache_bandwidth: Floats  # cache, (band, 1, node) [bytes/s]
+    flops: Floats  # (band, 1, node) [FLOP/s]
+    shared_bytes: Number  # weights that every token uses, head included [bytes]
+    expert_bytes: Number  # all routed experts [bytes]
+    shared_flops: Number  # per token [FLOP]
+    expert_flops: Number  # per token [FLOP]
+    host_s: Number  # per step, whatever the batch [s]
+    request_s: Number  # per step and running request [s]
+
+
+def rates(*, model: Model, job: ServingJob, nodes: Nodes, assumptions: Assumptions) -> Rates:
+    """What a step costs on each shape: rates and amounts that do not depend on plan and batch."""
+    kind = engine_class(job.engine)
+    bandwidth = achieved_bandwidth(nodes=nodes, engine=job.engine, assumptions=assumptions)
+    shared, experts = block_bytes(model=model, weight_format=job.weight_format)
+    share = assumptions[CACHE_SHARES.get(kind, "serving_speed_cache")]
+    packed = job.weight_format.family == "weight-only" or job.weight_format.compute_precision in ("bf16", "fp16")
+    if packed and job.weight_format.bits_per_weight < 12 and kind != "native":
+        bandwidth_weights = bandwidth * assumptions["serving_speed_dequantised"]
+    else:
+        bandwidth_weights = bandwidth
+    dense = model.params_linear - model.params_routed_experts
+    head = model.params_embedding if model.tied_embeddings else model.params_lm_head
+    routed = model.params_routed_experts * model.experts_per_token / np.maximum(model.experts, 1.0)
+    layer = assumptions["serving_speed_layer_s"] * model.layers + assumptions["serving_speed_moe_layer_s"] * model.moe_layers
+    if kind == "eager":
+        wide = EAGER_8BIT if 7 < job.weight_format.bits_per_weight < 12 else 1.0
+        launches = model.layers + EAGER_EXPERT * model.experts * model.moe_layers
+        layer = assumptions["serving_speed_eager_layer_s"] * wide * launches
+    return Rates(
+        bandwidth=bandwidth_weights,
+        cache_bandwidth=bandwidth * share,
+        flops=achieved_flops(nodes=nodes, weight_format=job.weight_format, engine=job.engine, assumptions=assumptions),
+        shared_bytes=shared + head_bytes(model=model, weight_format=job.weight_format),
+        expert_bytes=experts,
+        shared_flops=2.0 * (dense + head),
+        expert_flops=2.0 * routed,
+        host_s=assumptions["serving_speed_step_s"] * (kind == "server") + layer,
+        request_s=assumptions["serving_speed_request_s"] * (kind == "server"),
+    )
+
+
+def decode_step(
+    *,
+    running: Number,
+    context: Number,
+    model: Model,
+    job: ServingJob,
+    plan: Plan,
+    nodes: Nodes,
+    known: Rates,
+    assumptions: Assumptions,
+) -> Step:
+    """
+    Time until each of the running requests of a replica has one more step, by parts.
+
+    Parameters
+    ----------
+    running : number or array
+        Requests that decode at once in one replica. [requests]
+    context : number or array
+        Their mean length so far. [tokens]
+    known : Rates
+        From `rates` for the same model, job and nodes.
+
+    Returns
+    -------
+    Step
+        Parts of shape (band, plan, node). [s]
+
+    Notes
+    -----
+    With expert parallel ranks beyond the tensor-parallel ones, replicas share one set of experts: each decodes its own
+    requests and sends tokens to the experts' GPUs and back. Source: `docs/formulas.md`, "Decode".
+    """
+    tensor, sharing = attention_layout(job=job, plan=plan)
+    stages, ranks = plan.pipeline_parallel, tensor * sharing
+    drafted = job.speculative_tokens / DRAFT_ACCEPTANCE
+    groups = stages * (sharing if job.attention_data_parallel else 1.0)
+    requests = np.maximum(running / groups, 1.0)
+    tokens = requests * (1.0 + drafted)
+    shared_s = known.shared_bytes / tensor / known.bandwidth
+    read_s = shared_s
+    flops = known.shared_flops * tokens / tensor
+    exchange_s: Number = 0.0
+    if model.is_moe:
+        busiest = busiest_rank(
+            tokens=tokens * sharing, experts_per_token=model.experts_per_token, ranks=np.maximum(plan.expert_parallel, 1.0)
+        )
+        touched = experts_touched(
+            experts=model.experts, experts_per_token=model.experts_per_token, tokens=tokens * sharing
+        )
+        share = np.minimum(touched * busiest, 1.0)
+        read_s = shared_s + known.expert_bytes * share / ranks / known.bandwidth
+        flops = flops + known.expert_flops * tokens * sharing * busiest / ranks
+        if np.any(sharing > 1):
+            sent = tokens * model.hidden * ACTIVATION_BYTES * np.minimum(model.experts_per_token, ranks)
+            hop = network.all_to_all_s(message_bytes=sent, ranks=ranks, nodes=nodes, assumptions=assumptions)
+            exchange_s = np.where(sharing > 1, 2.0 * model.moe_layers * hop, 0.0)
+    work_s = beside(read_s, flops / known.flops)
+    cached = cache_bytes(
+        model=model, tokens=context, bytes_per_element=job.kv_bytes_per_element, tensor_parallel=tensor
+    )
+    cache_s = requests * cached / known.cache_bandwidth
+    reduce_s: Number = 0.0
+    if np.any(tensor > 1):
+        message = tokens * model.hidden * ACTIVATION_BYTES
+        reduce_s = 2.0 * model.layers * network.all_reduce_s(
+            message_bytes=message, ranks=tensor, nodes=nodes, assumptions=assumptions
+        )
+    overhead = known.host_s + known.request_s * requests
+    if engine_class(job.engine) == "eager":
+        # The host launches ahead while the GPU works: only what it falls behind is seen.
+        overhead = np.maximum(overhead - work_s - cache_s, 0.0)
+    if np.any(stages > 1):
+        hand_over = network.send_s(
+            message_bytes=tokens * model.hidden * ACTIVATION_BYTES, nodes=nodes, assumptions=assumptions
+        )
+        overhead = overhead + (stages - 1.0) * hand_over
+    overhead = overhead + DRAFT_COST * drafted * (work_s + overhead)
+    return Step(
+        overhead_s=overhead,
+        weights_s=read_s,
+        compute_s=work_s - read_s,
+        cache_s=cache_s,
+        tensor_parallel_s=reduce_s,
+        expert_parallel_s=exchange_s,
+    )

@@ -1,0 +1,195 @@
+"""
+How fast a deployment serves: time to first token, time per token, tokens per second, and what binds.
+
+All replicas share the load evenly. A replica runs as many requests as its cache room holds; the rest queue.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuguide.estimate import decode, prefill, queueing
+from gpuguide.estimate.results import ServingSpeed
+from gpuguide.spec.assumptions import Assumptions
+from gpuguide.spec.hardware import Floats, Nodes
+from gpuguide.spec.job import ServingJob
+from gpuguide.spec.model import Model
+from gpuguide.spec.plan import Plan
+from gpuguide.units import Number
+
+ROOM_SHARE = 0.95
+"""Part of the room that sequences fill: the last page of each is half empty, and some are admitted late. [-]"""
+LIMITED = ("vllm", "tensorrt-llm")
+"""Families whose scheduler starts with a fixed limit of running requests; others derive it from the cache room."""
+ROUNDS = 6
+"""Steps of the search for the batch at a given request rate: each cuts the error to a third or less."""
+BUSIEST = 0.98
+"""Share of its highest rate that a replica under open load is run at when more arrives. [-]"""
+
+
+def serving_speed(
+    *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions, kv_room_bytes: Number
+) -> ServingSpeed:
+    """
+    Latency and throughput at the job's load.
+
+    Parameters
+    ----------
+    model : Model
+        What is served.
+    job : ServingJob
+        Formats, lengths and load; numeric fields may be arrays of shape (plan, 1).
+    plan : Plan
+        Fields of shape (plan, 1); `data_parallel` is the number of replicas. Where `expert_parallel` exceeds
+        `tensor_parallel`, replicas share one set of experts (attention data parallel).
+    nodes : Nodes
+        Machine shapes, (node,).
+    assumptions : Assumptions
+        Rows `serving_speed_*` and `network_*`.
+    kv_room_bytes : number or array
+        Room for the cache on each GPU. [bytes]
+
+    Returns
+    -------
+    ServingSpeed
+        Fields of shape (band, plan, node); band 0 is the fastest.
+
+    Notes
+    -----
+    Source: `docs/formulas.md`, "Serving speed".
+    """
+    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
+    replicas = plan.data_parallel
+    most = most_running(model=model, job=job, plan=plan, nodes=nodes, kv_room_bytes=kv_room_bytes)
+    prompt_s = prefill.prefill_s(
+        tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
+    )
+    kept_s = prompt_s if not np.any(plan.pipeline_parallel > 1) else prompt_s / plan.pipeline_parallel
+    load = _Load(model, job, plan, nodes, assumptions, known, prompt_s, kept_s)
+    if job.requests_per_s is None:
+        wanted = np.asarray(job.concurrency / replicas, dtype=np.float64)
+        running = np.minimum(wanted, most)
+        state = load.at(running)
+        waiting = wanted - running
+        queue = queueing.queue_s(waiting=waiting, running=running, stay_s=state.stay_s) if np.any(waiting > 0) else 0.0
+        short = waiting > 0
+    else:
+        arriving = job.requests_per_s / replicas
+        full = load.at(most)
+        highest = most / full.stay_s
+        rate = np.minimum(arriving, BUSIEST * highest)
+        running = np.minimum(rate * full.stay_s, most)
+        for _ in range(ROUNDS):
+            # The stay grows with the batch, less than in proportion: the mean of the two guesses closes in from above.
+            running = np.minimum(rate * load.at(1.0 + running).stay_s, most)
+        state = load.at(np.minimum(1.0 + running, most))
+        busy = rate / highest
+        queue = np.where(
+            arriving > highest, np.inf, busy ** np.sqrt(2.0 * (most + 1.0)) / (1.0 - busy) * state.stay_s / most
+        )
+        short = arriving > highest
+    first = state.first_s + queue
+    rate_tokens = running / state.stay_s * job.output_tokens
+    return ServingSpeed(
+        ttft_s=first,
+        tpot_s=state.token_s,
+        prefill_tokens_per_s=np.asarray(job.prompt_tokens / kept_s * replicas, dtype=np.float64),
+        tokens_per_s=rate_tokens * replicas,
+        running=running + np.zeros_like(first),
+        replicas=replicas + np.zeros_like(first),
+        queue_s=queue + np.zeros_like(first),
+        bound=queueing.binding(step=state.step, prefill_share_s=state.token_s - state.step_s, short_of_room=short),
+    )
+
+
+def most_running(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, kv_room_bytes: Number) -> Number:
+    """
+    Requests that a replica runs at once: as many as its cache room holds at their mean length, within the scheduler's limit.
+
+    Notes
+    -----
+    Paged caches grow with the answer: a request holds its prompt and on average half of its answer. At least one is
+    assumed to run; whether it fits is asked elsewhere. A stage of a pipeline holds its layers of every running request.
+    """
+    length = job.prompt_tokens + job.output_tokens / 2.0
+    tensor, sharing = decode.attention_layout(job=job, plan=plan)
+    each = decode.cache_bytes(
+        model=model, tokens=length, bytes_per_element=job.kv_bytes_per_element, tensor_parallel=tensor
+    )
+    room = np.maximum(np.floor(ROOM_SHARE * kv_room_bytes * plan.pipeline_parallel / np.maximum(each, 1.0)), 1.0)
+    limit: Number = np.inf
+    if job.max_sequences is not None:
+        limit = job.max_sequences
+    elif job.engine.family in LIMITED:
+        limit = job.engine.sequences_on(nodes.memory_bytes, nodes.gpu)
+    groups = sharing if job.attention_data_parallel else 1.0
+    return groups * np.minimum(room, np.maximum(limit, 1.0))
+
+
+class _State:
+    """What a replica does at one batch."""
+
+    __slots__ = ("first_s", "stay_s", "step", "step_s", "token_s")
+
+    def __init__(self, step: decode.Step, step_s: Number, token_s: Number, first_s: Number, stay_s: Number) -> None:
+        self.step, self.step_s, self.token_s, self.first_s, self.stay_s = step, step_s, token_s, first_s, stay_s
+
+
+class _Load:
+    """A model on its plans and shapes, asked at different batches."""
+
+    def __init__(
+        self, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions,
+        known: decode.Rates, prompt_s: Floats, kept_s: Floats,
+    ) -> None:  # fmt: skip
+        self.model, self.job, self.plan, self.nodes, self.assumptions = model, job, plan, nodes, assumptions
+        self.known, self.prompt_s, self.kept_s = known, prompt_s, kept_s
+        _, sharing = decode.attention_layout(job=job, plan=plan)
+        self.groups = sharing if job.attention_data_parallel else 1.0  # each takes its own prompts
+
+    def at(self, running: Number) -> _State:
+        """Times with the given number of requests in prefill or decode."""
+        job, local = self.job, running / self.groups
+        step = decode.decode_step(
+            running=running, context=job.prompt_tokens + job.output_tokens / 2.0, model=self.model, job=job,
+            plan=self.plan, nodes=self.nodes, known=self.known, assumptions=self.assumptions,
+        )  # fmt: skip
+        step_s = step.total / (1.0 + job.speculative_tokens)
+        first_s = queueing.first_token_s(
+            prefill_s=self.prompt_s, step_s=step_s, running=local,
+            host_s=self.assumptions["serving_speed_arrival_s"], burst=self.assumptions["serving_speed_burst"],
+        )  # fmt: skip
+        token_s = queueing.time_per_token_s(
+            step_s=step_s, prefill_s=self.kept_s, running=local, output_tokens=job.output_tokens, first_s=first_s
+        )
+        stay_s = first_s + np.maximum(job.output_tokens - 1.0, 0.0) * token_s
+        return _State(step, step_s, token_s, first_s, stay_s)
+
+
+def prompt_s(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Floats:
+    """Time from a prompt's start to its first token on an otherwise idle replica, (band, plan, node). [s]"""
+    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
+    return prefill.prefill_s(
+        tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
+    )
+
+
+def static_batch_tokens_per_s(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Floats:
+    """
+    Output rate of a batch that starts and ends together: all prompts, then all steps, (band, plan, node). [tokens/s]
+
+    Notes
+    -----
+    The batch is the job's concurrency; whether its cache fits is not asked.
+    """
+    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
+    start_s = prefill.prefill_s(
+        tokens=job.prompt_tokens, prompts=job.concurrency, model=model, job=job, plan=plan, nodes=nodes, known=known,
+        assumptions=assumptions,
+    )  # fmt: skip
+    step = decode.decode_step(
+        running=job.concurrency, context=job.prompt_tokens + job.output_tokens / 2.0, model=model, job=job, plan=plan,
+        nodes=nodes, known=known, assumptions=assumptions,
+    )  # fmt: skip
+    steps = job.output_tokens / (1.0 + job.speculative_tokens)
+    return np.asarray(job.concurrency * job.output_tokens / (start_s + steps * step.total), dtype=np.float64)
