@@ -21,7 +21,9 @@ class GuideError(Exception):
     key = "error"
 
     def __init__(self, message: str, **values: object) -> None:
-        super().__init__(message)
+        # One line, and nothing a terminal would act on, whatever stood in the input.
+        line = " ".join(message.split())
+        super().__init__("".join(sign if sign.isprintable() else "?" for sign in line))
         self.values = values
 
 
@@ -43,7 +45,9 @@ class InvalidScenario(GuideError):
     key = "error_invalid_scenario"
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"{field} = {_short(value)} is not possible: {allowed}", field=field, value=_short(value), allowed=allowed)
+        super().__init__(
+            f"{field} = {_short(value)} is not possible: {allowed}", field=field, value=_short(value), allowed=allowed
+        )
         self.field, self.value, self.allowed = field, value, allowed
 
 

@@ -99,7 +99,9 @@ def serving(scenario: Scenario, model: Model, catalog: Catalog) -> tuple[Scenari
     longest = int(model.max_context) if model.max_context else None
     if longest and asked > longest:
         raise InvalidScenario(
-            "prompt_tokens + output_tokens", asked, f"{model.name} reads at most {longest} tokens (max_position_embeddings)"
+            "prompt_tokens + output_tokens",
+            asked,
+            f"{model.name} reads at most {longest} tokens (max_position_embeddings)",
         )
     context = scenario.max_context or min(max(DEFAULT_CONTEXT, asked), longest or max(DEFAULT_CONTEXT, asked))
     _within_context("max_context", context, model)
@@ -138,23 +140,31 @@ def serving(scenario: Scenario, model: Model, catalog: Catalog) -> tuple[Scenari
 
 def _native_format(model: Model, catalog: Catalog) -> str:
     """The format a model is published in, or BF16 where its table has none of that name."""
-    return model.native_dtype if model.native_dtype in catalog.weight_formats and model.native_dtype != "fp32" else "bf16"
+    return (
+        model.native_dtype if model.native_dtype in catalog.weight_formats and model.native_dtype != "fp32" else "bf16"
+    )
 
 
 def _within_context(key: str, tokens: int, model: Model) -> None:
     if model.max_context and tokens > model.max_context:
-        raise InvalidScenario(key, tokens, f"{model.name} reads at most {model.max_context:.0f} tokens (max_position_embeddings)")
+        raise InvalidScenario(
+            key, tokens, f"{model.name} reads at most {model.max_context:.0f} tokens (max_position_embeddings)"
+        )
 
 
 def language_model(found: Model | MediaModel, scenario: Scenario) -> Model:
     """The model, if it can do what the workload asks."""
     if isinstance(found, MediaModel):
-        raise InvalidScenario("model", found.name, f"it makes {found.task}; workload={scenario.workload} needs a language model")
+        raise InvalidScenario(
+            "model", found.name, f"it makes {found.task}; workload={scenario.workload} needs a language model"
+        )
     return found
 
 
 def media_model(found: Model | MediaModel, scenario: Scenario) -> MediaModel:
     """The pipeline, if it makes what the workload asks."""
     if isinstance(found, Model):
-        raise InvalidScenario("model", found.name, f"it is a language model; workload={scenario.workload} needs a media pipeline")
+        raise InvalidScenario(
+            "model", found.name, f"it is a language model; workload={scenario.workload} needs a media pipeline"
+        )
     return found

@@ -158,7 +158,9 @@ def _not_dominated(pairs: Pairs) -> Index:
     """Among plans that differ in micro-batch alone, the two largest: a smaller one can only be slower per token."""
     if len(pairs) == 0:
         return np.array([], dtype=np.intp)
-    keys = [getattr(pairs.plan, field.name) for field in fields(Plan) if field.name not in ("micro_batch", "data_parallel")]
+    keys = [
+        getattr(pairs.plan, field.name) for field in fields(Plan) if field.name not in ("micro_batch", "data_parallel")
+    ]
     keys = [np.broadcast_to(key, (len(pairs),)) for key in keys]
     order = np.lexsort((-np.asarray(pairs.plan.micro_batch), *keys, pairs.shape))
     changes = np.zeros(len(pairs), dtype=bool)

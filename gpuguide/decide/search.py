@@ -68,16 +68,26 @@ def training_pairs(model: Model, job: TrainingJob, scenario: Scenario, shapes: N
     tensor = _degrees("tensor_parallel", scenario.tensor_parallel, TENSOR_DEGREES, in_node, alone=adapters)
     pipeline = _degrees("pipeline_parallel", scenario.pipeline_parallel, PIPELINE_DEGREES, biggest, alone=adapters)
     context = _degrees(
-        "context_parallel", scenario.context_parallel, CONTEXT_DEGREES, biggest, alone=adapters or sequence < LONG_CONTEXT
+        "context_parallel",
+        scenario.context_parallel,
+        CONTEXT_DEGREES,
+        biggest,
+        alone=adapters or sequence < LONG_CONTEXT,
     )
-    expert = _degrees("expert_parallel", scenario.expert_parallel, EXPERT_DEGREES, biggest, alone=adapters or not model.is_moe)
+    expert = _degrees(
+        "expert_parallel", scenario.expert_parallel, EXPERT_DEGREES, biggest, alone=adapters or not model.is_moe
+    )
     _check_tensor(model, scenario.tensor_parallel)
     if scenario.pipeline_parallel and scenario.pipeline_parallel > model.layers:
-        raise InvalidScenario("pipeline_parallel", scenario.pipeline_parallel, f"the model has {model.layers:.0f} layers to split")
+        raise InvalidScenario(
+            "pipeline_parallel", scenario.pipeline_parallel, f"the model has {model.layers:.0f} layers to split"
+        )
     recompute = range(len(RECOMPUTE)) if scenario.recompute == "auto" else (RECOMPUTE.index(scenario.recompute),)
     offload = range(len(OFFLOAD)) if scenario.offload == "auto" else (OFFLOAD.index(scenario.offload),)
     zero = (0, 1, 2, 3) if scenario.zero_stage is None else (scenario.zero_stage,)
-    micro = [size for size in MICRO_BATCHES if size <= batch] if scenario.micro_batch is None else (scenario.micro_batch,)
+    micro = (
+        [size for size in MICRO_BATCHES if size <= batch] if scenario.micro_batch is None else (scenario.micro_batch,)
+    )
     inside = (0, 1) if float(shapes.nodes.max(initial=1)) > 1 else (0,)
     grid = _grid(tensor, pipeline, context, expert, zero, recompute, offload, micro, inside)
     tp, pp, cp, ep, stage = grid[:5]
@@ -131,7 +141,9 @@ def _on_shapes(grid: NDArray[np.float64], scenario: Scenario, shapes: Nodes, bat
 def _check_tensor(model: Model, tensor_parallel: int | None) -> None:
     if tensor_parallel and model.heads and np.asarray(model.heads) % tensor_parallel:
         raise InvalidScenario(
-            "tensor_parallel", tensor_parallel, f"it must divide the model's {float(np.asarray(model.heads)):.0f} attention heads"
+            "tensor_parallel",
+            tensor_parallel,
+            f"it must divide the model's {float(np.asarray(model.heads)):.0f} attention heads",
         )
 
 

@@ -6,8 +6,8 @@ The JSON schema of `Scenario` (``Scenario.model_json_schema()``) documents every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -70,8 +70,12 @@ class Scenario(BaseModel):
     vocab_size: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(None, description="Vocabulary. [-]")
     tie_word_embeddings: bool | None = Field(None, description="Input embedding and head are one tensor.")
     num_local_experts: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="Routed experts. [-]")
-    num_experts_per_tok: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="Experts a token uses. [-]")
-    moe_intermediate_size: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(None, description="Expert width. [-]")
+    num_experts_per_tok: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="Experts a token uses. [-]"
+    )
+    moe_intermediate_size: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        None, description="Expert width. [-]"
+    )
     sliding_window: Tokens | None = Field(None, description="Window of every layer's attention. [tokens]")
     max_position_embeddings: Tokens | None = Field(None, description="Longest context the model allows. [tokens]")
 
@@ -83,9 +87,12 @@ class Scenario(BaseModel):
         None, description="Longest training sequence; default 4096 or the model's maximum. [tokens]"
     )
     global_batch: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
-        None, description="Sequences per optimizer step; default 4 million tokens to pre-train, 64 sequences to fine-tune."
+        None,
+        description="Sequences per optimizer step; default 4 million tokens to pre-train, 64 sequences to fine-tune.",
     )
-    micro_batch: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="Sequences per GPU and pass; searched.")
+    micro_batch: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="Sequences per GPU and pass; searched."
+    )
     recipe: str | None = Field(
         None, description="Precision recipe: megatron-bf16 to pre-train, amp-fp32-master for full, pure-bf16 for LoRA."
     )
@@ -105,7 +112,9 @@ class Scenario(BaseModel):
     pipeline_parallel: Count | None = Field(None, description="Pipeline stages; searched when left out.")
     context_parallel: Count | None = Field(None, description="Context parallel degree; searched when left out.")
     expert_parallel: Count | None = Field(None, description="Expert parallel degree; searched when left out.")
-    data_parallel: Count | None = Field(None, description="Data parallel degree; what remains of the GPUs when left out.")
+    data_parallel: Count | None = Field(
+        None, description="Data parallel degree; what remains of the GPUs when left out."
+    )
     zero_stage: Annotated[int, Field(ge=0, le=3)] | None = Field(None, description="ZeRO stage (3 = FSDP); searched.")
 
     # serving
@@ -114,24 +123,39 @@ class Scenario(BaseModel):
     prompt_tokens: Tokens = Field(1024, description="Typical prompt. [tokens]")
     output_tokens: Tokens = Field(256, description="Typical answer. [tokens]")
     max_context: Tokens | None = Field(
-        None, description="Longest sequence to hold; default 8192, the prompt and answer, or the model's maximum. [tokens]"
+        None,
+        description="Longest sequence to hold; default 8192, the prompt and answer, or the model's maximum. [tokens]",
     )
-    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(None, description="Requests at once; default 1.")
+    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="Requests at once; default 1."
+    )
     requests_per_s: Positive | None = Field(None, description="Arrival rate, given instead of concurrency. [1/s]")
     max_ttft_s: Positive | None = Field(None, description="Longest time to first token. [s]")
     max_tpot_s: Positive | None = Field(None, description="Longest time per output token. [s]")
     engine: str = Field("vllm", description="Serving engine: vllm, sglang, tensorrt-llm, llama.cpp, transformers.")
-    memory_utilization: Annotated[float, Field(gt=0.05, le=1.0)] = Field(0.9, description="Share of the card an engine may take.")
+    memory_utilization: Annotated[float, Field(gt=0.05, le=1.0)] = Field(
+        0.9, description="Share of the card an engine may take."
+    )
     hours_per_month: Annotated[float, Field(gt=0, le=744)] = Field(730.0, description="Hours rented a month. [h]")
     load: Literal["steady", "office", "bursts"] = Field("steady", description="Load pattern over the rented hours.")
 
     # media
-    width: Annotated[int, Field(ge=16, le=32_768)] | None = Field(None, description="Picture width; default the model's own. [px]")
-    height: Annotated[int, Field(ge=16, le=32_768)] | None = Field(None, description="Picture height; default the model's own. [px]")
-    frames: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="Video frames; default the model's own.")
-    steps: Annotated[int, Field(ge=1, le=10_000)] | None = Field(None, description="Denoising steps; default the model's own.")
+    width: Annotated[int, Field(ge=16, le=32_768)] | None = Field(
+        None, description="Picture width; default the model's own. [px]"
+    )
+    height: Annotated[int, Field(ge=16, le=32_768)] | None = Field(
+        None, description="Picture height; default the model's own. [px]"
+    )
+    frames: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="Video frames; default the model's own."
+    )
+    steps: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="Denoising steps; default the model's own."
+    )
     batch: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="Items generated together.")
-    items: Annotated[float, Field(gt=0, le=1e12)] = Field(1000, description="Items to make: images, clips or recordings.")
+    items: Annotated[float, Field(gt=0, le=1e12)] = Field(
+        1000, description="Items to make: images, clips or recordings."
+    )
     audio_seconds: Annotated[float, Field(gt=0, le=1e6)] = Field(60.0, description="Length of one recording. [s]")
 
     # where
@@ -141,18 +165,30 @@ class Scenario(BaseModel):
     providers: Names = Field((), description="Providers allowed; all when empty.")
     regions: Names = Field((), description="Regions allowed, any part of the provider's name; all when empty.")
     pricing: Literal["on_demand", "spot", "reserved", "any"] = Field("on_demand", description="How to pay.")
-    offer_kinds: Names = Field(("on_demand",), description="Kinds of offer: on_demand, marketplace, community, serverless.")
-    max_price_age_days: Annotated[int, Field(ge=0, le=100_000)] | None = Field(None, description="Oldest price allowed. [days]")
+    offer_kinds: Names = Field(
+        ("on_demand",), description="Kinds of offer: on_demand, marketplace, community, serverless."
+    )
+    max_price_age_days: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        None, description="Oldest price allowed. [days]"
+    )
 
     # run
-    sessions: Annotated[int, Field(ge=1, le=1_000_000)] = Field(1, description="Separate sessions the run is split into.")
-    checkpoint_interval_s: Positive | None = Field(None, description="Time between checkpoints; optimal when left out. [s]")
+    sessions: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        1, description="Separate sessions the run is split into."
+    )
+    checkpoint_interval_s: Positive | None = Field(
+        None, description="Time between checkpoints; optimal when left out. [s]"
+    )
     interruptions_per_hour: Annotated[float, Field(ge=0, le=60)] | None = Field(
         None, description="Spot interruptions per node; default from the assumptions. [1/h]"
     )
-    storage_gb: NotNegative | None = Field(None, description="Persistent volume; default weights, data and checkpoints. [GB]")
+    storage_gb: NotNegative | None = Field(
+        None, description="Persistent volume; default weights, data and checkpoints. [GB]"
+    )
     egress_gb: NotNegative | None = Field(None, description="Data taken out; default the final weights. [GB]")
-    setup_minutes: NotNegative | None = Field(None, description="Boot, image and download before work; estimated. [min]")
+    setup_minutes: NotNegative | None = Field(
+        None, description="Boot, image and download before work; estimated. [min]"
+    )
     headroom: Annotated[float, Field(ge=0, le=0.9)] = Field(0.05, description="Share of memory to leave free.")
     deadline_hours: Positive | None = Field(None, description="Latest finish. [h]")
     budget_usd: Positive | None = Field(None, description="Most to spend. [USD]")
@@ -175,7 +211,9 @@ class Scenario(BaseModel):
         """
         for key in values:
             if key not in cls.model_fields:
-                raise UnknownName("scenario key", str(key)[:60], nearest(str(key)[:60], cls.model_fields), len(cls.model_fields))
+                raise UnknownName(
+                    "scenario key", str(key)[:60], nearest(str(key)[:60], cls.model_fields), len(cls.model_fields)
+                )
         try:
             return cls(**values)
         except ValidationError as error:
@@ -214,6 +252,5 @@ class Question:
     job: TrainingJob | ServingJob | MediaJob
     shapes: Nodes
     offers: pd.DataFrame
-    providers: pd.DataFrame
     assumptions: Assumptions
-    funnel: tuple[tuple[str, int], ...] = ()  # offers that remained after each filter, before memory was asked
+    again: Callable[[Scenario], Question] = field(repr=False)  # resolves a changed scenario against the same tables
