@@ -1,0 +1,351 @@
+"""
+What serving needs on the fullest GPU, and what room an engine leaves for the cache: the same parts read both ways.
+
+An engine may take more than this at start (vLLM fills the card up to its setting); that is a reservation, not a need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuguide.estimate import kv_cache
+from gpuguide.estimate.results import PHASES, MemoryBreakdown
+from gpuguide.estimate.weights import weight_bytes_per_gpu
+from gpuguide.spec.assumptions import Assumptions
+from gpuguide.spec.hardware import Nodes
+from gpuguide.spec.job import ServingJob
+from gpuguide.spec.model import Model
+from gpuguide.spec.plan import Plan
+from gpuguide.units import GIB, Number
+
+ACTIVATION_BYTES = 2.0
+"""Hidden states are 16-bit. [bytes]"""
+UNCUT_PROMPT_TOKENS = 32_768.0
+"""Longer prompts were cut by engines that otherwise did not. Source: vLLM 0.6 EngineArgs. [tokens]"""
+CUT_PROMPT_TOKENS = 2048.0
+"""Into passes of this length. Source: vLLM 0.6 SchedulerConfig. [tokens]"""
+EXPERT_PASS_TOKENS = 32_768.0
+"""Fused expert kernels take no more tokens at once. Source: vLLM VLLM_FUSED_MOE_CHUNK_SIZE. [tokens]"""
+
+
+def serving_memory(
+    *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
+) -> MemoryBreakdown:
+    """
+    Memory that serving needs on the fullest GPU.
+
+    Parameters
+    ----------
+    model : Model
+        Architecture.
+    job : ServingJob
+        Formats, lengths, concurrency over all replicas, engine.
+    plan : Plan
+        Degrees, shape (plan, 1), or flat pairs with the nodes.
+    nodes : Nodes
+        Machine shapes, shape (node,).
+    assumptions : Assumptions
+        Rows `serving_memory_*`.
+
+    Returns
+    -------
+    MemoryBreakdown
+        Arrays that broadcast to (band, plan, node): weights; the cache of the running sequences, one of them at the
+        longest context; the engine's activation peak; CUDA graphs as buffers; context, libraries and communication as
+        reserved. [bytes]
+
+    Notes
+    -----
+    Source: `docs/formulas.md`, "Serving memory".
+    """
+    parts = _fixed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+    return MemoryBreakdown(
+        weights=parts.weights,
+        activations=parts.activations,
+        kv_cache=needed_cache_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions),
+        buffers=parts.graphs,
+        reserved=parts.context + parts.libraries + parts.communication,
+        phase=float(PHASES.index("serve")),
+    )
+
+
+def serving_fits_limit(*, job: ServingJob, nodes: Nodes, assumptions: Assumptions) -> NDArray[np.float64]:
+    """
+    Most of a card that `serving_memory` may come to under the engine's memory setting.
+
+    Returns
+    -------
+    array, shape (node,)
+        [bytes]
+
+    Notes
+    -----
+    The setting leaves out what the engine does not count: the CUDA context, and graphs where they are captured after
+    the cache was sized. Both must still find room on the card. Source: vLLM `gpu_worker.determine_available_memory`.
+    """
+    engine = job.engine
+    if engine.limit == "none":
+        return nodes.memory_bytes
+    uncounted = float(assumptions.value("serving_memory_context_gib")) * GIB
+    if engine.graphs and job.cuda_graphs and not engine.graphs_in_limit:
+        uncounted += float(assumptions.value("serving_memory_graphs_gib")) * GIB
+    limit: NDArray[np.float64] = np.minimum(nodes.memory_bytes * _setting(job) + uncounted, nodes.memory_bytes)
+    return limit
+
+
+def kv_room_bytes(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
+    """
+    Memory an engine leaves for the cache on the fullest GPU; negative where it refuses to start.
+
+    Returns
+    -------
+    array, shape (band, plan, node)
+        The least-need band has the most room. [bytes]
+
+    Notes
+    -----
+    utilization : setting x card - weights - activations - libraries - communication (- graphs where counted)
+    static : setting x (card - context - communication) - weights
+    free : setting x (card - all else)
+    none : card - all else
+    Source: vLLM `determine_available_memory`, SGLang `profile_max_num_token`, TensorRT-LLM `KvCacheConfig`.
+    """
+    parts = _fixed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+    card, setting = nodes.memory_bytes, _setting(job)
+    if job.engine.limit == "static":
+        return setting * (card - parts.context - parts.communication) - parts.weights
+    working = parts.weights + parts.activations + parts.libraries + parts.communication
+    if job.engine.limit == "utilization":
+        return setting * card - working - (parts.graphs if job.engine.graphs_in_limit else 0.0)
+    return setting * (card - working - parts.context - parts.graphs)
+
+
+def needed_cache_bytes(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
+    """
+    Cache that the job's sequences need on the fullest GPU.
+
+    Returns
+    -------
+    array, shape (band, plan, node)
+        At least: running requests half-way through their answers. Typically and at most: all at their full length.
+        Never less than one sequence at the longest context. [bytes]
+    """
+    sequences = sequences_per_rank(job=job, plan=plan)
+    grown = np.array([0.5, 1.0, 1.0]).reshape(3, 1, 1)
+    running = sequences * _cache_on_rank(
+        tokens=job.prompt_tokens + grown * job.output_tokens,
+        model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions,
+    )  # fmt: skip
+    longest = _cache_on_rank(
+        tokens=job.max_context, model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions
+    )
+    return np.maximum(running, longest)
+
+
+def sequences_per_rank(*, job: ServingJob, plan: Plan) -> Number:
+    """Sequences whose cache one GPU's tensor group holds. [-]"""
+    groups = plan.data_parallel * (plan.tensor_parallel if job.attention_data_parallel else 1.0)
+    return np.maximum(np.ceil(np.asarray(job.concurrency) / groups), 1.0)
+
+
+def max_context_that_fits(
+    *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
+) -> Number:
+    """
+    Longest context at which one sequence still finds cache, the model's own limit included.
+
+    Returns
+    -------
+    array, shape (band, plan, node)
+        0 where the engine would not start. [tokens]
+    """
+    room = np.asarray(kv_room_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions))
+    share = _cache_split(model=model, job=job, plan=plan)
+    state = assumptions["serving_memory_state_bytes_per_element"] * model.recurrent_elements / _tensor(job, plan)
+    longest = kv_cache.tokens_that_fit(
+        model=model,
+        room_bytes=(room - state) / share + 2.0 * model.recurrent_elements,
+        bytes_per_element=job.kv_bytes_per_element,
+        policy=job.engine.window_policy,
+        chunk_tokens=_pass_tokens(job=job, nodes=nodes),
+        page_tokens=job.engine.page_tokens,
+    )
+    longest = np.where(room > 0, longest, 0.0)
+    return np.minimum(longest, np.inf if model.max_context is None else model.max_context)
+
+
+def max_concurrency_that_fits(
+    *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions, tokens: Number | None = None
+) -> Number:
+    """
+    Most requests whose cache fits at once, over all replicas.
+
+    Parameters
+    ----------
+    tokens : number, optional
+        Length of each; the job's prompt and answer when left out. [tokens]
+
+    Returns
+    -------
+    array, shape (band, plan, node)
+        Whole requests; 0 where not one fits. [-]
+    """
+    length = job.prompt_tokens + job.output_tokens if tokens is None else tokens
+    room = kv_room_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+    each = _cache_on_rank(tokens=length, model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+    groups = plan.data_parallel * (plan.tensor_parallel if job.attention_data_parallel else 1.0)
+    fitting: Number = np.floor(np.maximum(room, 0.0) / np.maximum(each, 1.0) * (1 + 1e-12)) * groups
+    return fitting
+
+
+def activation_peak_bytes(
+    *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
+) -> Number:
+    """
+    Working memory of the largest pass on a GPU.
+
+    Returns
+    -------
+    array, shape (band, plan, node)
+        [bytes]
+
+    Notes
+    -----
+    Either the MLP of a layer or the sampler is at its peak: a prefill pass holds a few hidden states and the widest
+    projection; the sampler a few copies of the logits of every sequence it prepares for, whole on every tensor rank.
+    Expert kernels keep their workspace throughout. 0.8 to 0.16 of vLLM took 38.4 bytes per logit (8 models, 4.7 to
+    7.4 GiB), 0.17 to 0.20 take 15 (16 models). Source: `docs/formulas.md`, "Activation peak".
+    """
+    engine = job.engine
+    tensor = _tensor(job, plan)
+    tokens = _pass_tokens(job=job, nodes=nodes)
+    sequences = np.minimum(_prepared_sequences(job=job, plan=plan, nodes=nodes), np.maximum(tokens, 1.0))
+    state = tokens * model.hidden * ACTIVATION_BYTES
+    matrices = 3.0 if model.gated_mlp else 2.0
+    attention = (2.0 * model.heads + 2.0 * np.maximum(model.kv_heads, 1.0)) * model.head_dim
+    widest = np.maximum(attention, matrices * model.ffn * (model.layers > model.moe_layers)) / tensor
+    forward = engine.hidden_copies * state + tokens * widest * ACTIVATION_BYTES
+    logits = tokens if engine.all_logits else sequences
+    sampler = state + logits * model.vocab * engine.logit_bytes
+    peak = np.maximum(forward, sampler) + expert_workspace_bytes(model=model, job=job, plan=plan, tokens=tokens)
+    vision = 0.0
+    if np.any(np.asarray(model.params_vision) > 0) and not job.text_only and engine.prepares_sequences:
+        vision = assumptions["serving_memory_vision_gib"] * GIB
+    return peak * assumptions["serving_memory_activation_share"] + vision
+
+
+def expert_workspace_bytes(*, model: Model, job: ServingJob, plan: Plan, tokens: Number) -> Number:
+    """
+    Two buffers of fused expert kernels: one row for each token and expert it is sent to. [bytes]
+
+    Notes
+    -----
+    vLLM 0.19 on Qwen3-30B-A3B, DeepSeek-V2-Lite, Qwen1.5-MoE: 0.47, 0.48, 0.28 GiB over the sampler; here 0.50, 0.45,
+    0.30. Source: vLLM fused_moe `workspace_shapes`.
+    """
+    if not model.is_moe:
+        return 0.0
+    width = model.moe_ffn / np.where(np.asarray(plan.expert_parallel) > 1, 1.0, plan.tensor_parallel)
+    rows = np.minimum(tokens, EXPERT_PASS_TOKENS) * model.experts_per_token
+    wide = np.maximum(2.0 * width, model.hidden) + np.maximum(width, model.hidden)
+    return rows * wide * ACTIVATION_BYTES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fixed:
+    """What does not depend on how many sequences are cached. [bytes]"""
+
+    weights: Number
+    activations: Number
+    graphs: Number
+    context: Number
+    libraries: Number
+    communication: Number
+
+
+def _fixed(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> _Fixed:
+    engine = job.engine
+    weights = weight_bytes_per_gpu(
+        model=model,
+        weight_format=job.weight_format,
+        plan=plan,
+        text_only=job.text_only,
+        with_mtp=job.speculative_tokens > 0,
+        attention_data_parallel=job.attention_data_parallel,
+    )
+    packed = job.weight_format.bits_per_weight < 12
+    share = assumptions["serving_memory_packed_share" if packed else "serving_memory_weight_share"]
+    talking = plan.tensor_parallel * plan.pipeline_parallel * plan.expert_parallel * plan.context_parallel > 1
+    # Stages only pass hidden states on; collectives are what allocates channels for every peer.
+    collective = plan.tensor_parallel * plan.expert_parallel * plan.context_parallel > 1
+    channels = np.where(collective, 1.0, np.where(talking, 0.1, 0.0)) * engine.communication_gib * GIB
+    spread = np.where(np.asarray(plan.expert_parallel) > plan.tensor_parallel, 1.0, 0.0) * GIB
+    graphs = 1.0 if engine.graphs and job.cuda_graphs else 0.0
+    return _Fixed(
+        weights=weights * share,
+        activations=activation_peak_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions),
+        graphs=graphs * assumptions["serving_memory_graphs_gib"] * GIB,
+        context=assumptions["serving_memory_context_gib"] * GIB,
+        libraries=assumptions["serving_memory_libraries_gib"] * GIB,
+        communication=channels * assumptions["serving_memory_communication_share"]
+        + spread * assumptions["serving_memory_all_to_all_gib"],
+    )
+
+
+def _setting(job: ServingJob) -> float:
+    """The engine's memory setting. [-]"""
+    return job.engine.utilization if job.memory_utilization is None else job.memory_utilization
+
+
+def _tensor(job: ServingJob, plan: Plan) -> Number:
+    """Ranks that split attention and dense layers. [-]"""
+    return 1.0 if job.attention_data_parallel else plan.tensor_parallel
+
+
+def _pass_tokens(*, job: ServingJob, nodes: Nodes) -> Number:
+    """Tokens of the largest pass. [tokens]"""
+    engine = job.engine
+    if job.prefill_chunk_tokens is not None:
+        return job.prefill_chunk_tokens
+    usual = engine.prefill_tokens_on(nodes.memory_bytes, nodes.gpu)
+    if not engine.whole_prompt:
+        return usual
+    if engine.prepares_sequences:
+        cut = np.asarray(job.max_context) > UNCUT_PROMPT_TOKENS
+        return np.where(cut, CUT_PROMPT_TOKENS, np.maximum(job.max_context, usual))
+    return np.asarray(job.prompt_tokens) * job.concurrency
+
+
+def _prepared_sequences(*, job: ServingJob, plan: Plan, nodes: Nodes) -> Number:
+    """Sequences whose logits the sampler must hold. [-]"""
+    most = job.engine.sequences_on(nodes.memory_bytes, nodes.gpu) if job.max_sequences is None else job.max_sequences
+    if job.engine.prepares_sequences:
+        return most
+    return np.minimum(most, sequences_per_rank(job=job, plan=plan))
+
+
+def _cache_split(*, model: Model, job: ServingJob, plan: Plan) -> Number:
+    """Part of a sequence's cache on one GPU: by heads, by layers of a stage, by context ranks. [-]"""
+    stage = np.ceil(model.layers / plan.pipeline_parallel) / model.layers
+    heads = kv_cache.rank_share(model=model, tensor_parallel=_tensor(job, plan))
+    return heads * stage / plan.context_parallel
+
+
+def _cache_on_rank(
+    *, tokens: Number, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
+) -> Number:
+    """Cache of one sequence on one GPU. [bytes]"""
+    cached = kv_cache.cache_bytes_per_sequence(
+        model=model,
+        tokens=tokens,
+        bytes_per_element=job.kv_bytes_per_element,
+        state_bytes_per_element=0.0,
+        policy=job.engine.window_policy,
+        chunk_tokens=_pass_tokens(job=job, nodes=nodes),
+        page_tokens=job.engine.page_tokens,
+    )
+    state = assumptions["serving_memory_state_bytes_per_element"] * model.recurrent_elements / _tensor(job, plan)
+    return cached * _cache_split(model=model, job=job, plan=plan) + state / plan.pipeline_parallel
