@@ -25,6 +25,7 @@ class TrainingJob:
     quantization: WeightFormat | None = None  # of the frozen base, QLoRA
     upcast_unquantised: bool = False  # embeddings, head and norms in fp32 (PEFT k-bit preparation)
     attention: str = "fused"  # fused, eager
+    skips_masked: bool = True  # the fused kernel leaves the masked half out; early kernels with position bias do not
     fused_loss: bool = False  # chunked or fused cross entropy: full logits never exist
     fused_norms: bool = False  # fused RMSNorm, RoPE and SwiGLU kernels keep fewer tensors
     inplace_loss: bool = False  # full logits exist, but softmax and its gradient share one tensor (Megatron)
