@@ -1,0 +1,299 @@
+"""
+From the market to a choice: filters in the order in which a renter should ask, the front of time and cost, scarcity.
+
+First what the job needs (memory, bandwidth, links), only then price, billing and age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuguide.errors import UnknownName, nearest
+from gpuguide.spec.scenario import Scenario
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+STEPS = (
+    "gpu", "memory", "bandwidth", "topology", "provider", "region", "kind", "pricing", "age", "deadline", "budget"
+)  # fmt: skip
+"""In this order: what the job needs, then what the renter accepts."""
+
+FRESH_DAYS, OK_DAYS, STALE_DAYS = 7, 30, 90
+SCARCE_PROVIDERS = 3
+"""Fewer providers than this offer the topology: check availability first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Funnel:
+    """How many offers remain after each step, and at which step each of the others dropped out."""
+
+    remaining: tuple[tuple[str, int], ...]  # starts with ('market', all)
+    keep: Bools  # (offer,)
+    dropped_at: NDArray[np.intp]  # (offer,) place in `remaining`; 0 = not dropped
+
+    def reason(self, offer: int) -> str | None:
+        """Name of the step that removed an offer, None if it remained."""
+        place = int(self.dropped_at[offer])
+        return self.remaining[place][0] if place else None
+
+
+def narrow(offers: int, steps: Sequence[tuple[str, Bools]]) -> Funnel:
+    """
+    Apply filters one after the other.
+
+    Parameters
+    ----------
+    offers : int
+        Number of offers.
+    steps : sequence of (name, array of bool)
+        What each step keeps, whatever the others say.
+
+    Returns
+    -------
+    Funnel
+    """
+    keep = np.ones(offers, dtype=np.bool_)
+    dropped = np.zeros(offers, dtype=np.intp)
+    remaining = [("market", offers)]
+    for place, (name, kept) in enumerate(steps, start=1):
+        dropped[keep & ~kept] = place
+        keep = keep & kept
+        remaining.append((name, int(keep.sum())))
+    return Funnel(remaining=tuple(remaining), keep=keep, dropped_at=dropped)
+
+
+def funnel(
+    offers: pd.DataFrame,
+    scenario: Scenario,
+    *,
+    fits: Bools | None = None,
+    fast_enough: Bools | None = None,
+    linked: Bools | None = None,
+    hours: Floats | None = None,
+    total_usd: Floats | None = None,
+) -> Funnel:
+    """
+    The decision funnel over all offers.
+
+    Parameters
+    ----------
+    offers : DataFrame
+        Columns of `catalog.offers.market`, with `nodes`.
+    scenario : Scenario
+        What the renter accepts.
+    fits, fast_enough, linked : array of bool, optional
+        Whether memory suffices with headroom, latency or throughput targets are met, the links carry the plan;
+        steps left out keep everything.
+    hours, total_usd : array, optional
+        Typical time and cost of the run, for deadline and budget. [h], [USD]
+
+    Returns
+    -------
+    Funnel
+        Steps of `STEPS` that apply.
+    """
+    own = filters(offers, scenario)
+    count = len(offers)
+    masks: dict[str, Bools] = {"gpu": own.pop("gpu")}
+    asked = {"memory": fits, "bandwidth": fast_enough}
+    masks.update({name: mask for name, mask in asked.items() if mask is not None})
+    topology = own.pop("topology")
+    masks["topology"] = topology if linked is None else topology & linked
+    masks.update(own)
+    if scenario.deadline_hours is not None and hours is not None:
+        masks["deadline"] = np.nan_to_num(hours, nan=np.inf) <= scenario.deadline_hours
+    if scenario.budget_usd is not None and total_usd is not None:
+        masks["budget"] = np.nan_to_num(total_usd, nan=np.inf) <= scenario.budget_usd
+    return narrow(count, [(name, masks[name]) for name in STEPS if name in masks])
+
+
+def filters(offers: pd.DataFrame, scenario: Scenario) -> dict[str, Bools]:
+    """
+    What a scenario accepts of each offer, by step; needs no estimate.
+
+    Raises
+    ------
+    UnknownName
+        If the scenario names a GPU or provider that no offer has, or an offer kind that does not exist.
+    """
+    masks: dict[str, Bools] = {}
+    known = codes(offers, "computed_as")
+    masks["gpu"] = _among(offers, "gpu", scenario.gpu, "GPU") & (known[0] >= 0)
+    if scenario.gpu:
+        masks["gpu"] |= _among(offers, "computed_as", scenario.gpu, None)
+    nodes = offers["nodes"].to_numpy(np.float64) if "nodes" in offers else np.ones(len(offers))
+    topology = np.ones(len(offers), dtype=np.bool_)
+    if scenario.gpus is not None:
+        topology &= offers["gpus_per_node"].to_numpy(np.float64) * nodes == scenario.gpus
+    if scenario.nodes is not None:
+        topology &= nodes == scenario.nodes
+    masks["topology"] = topology
+    masks["provider"] = _among(offers, "provider", scenario.providers, "provider")
+    masks["region"] = _in_region(offers, scenario.regions)
+    masks["kind"] = _among(offers, "kind", scenario.offer_kinds, "offer kind")
+    pricing = offers["pricing"]
+    masks["pricing"] = (
+        np.ones(len(offers), dtype=np.bool_) if scenario.pricing == "any" else _is(pricing, scenario.pricing)
+    )
+    # A price that is no number, or is not above zero, never reaches a ranking.
+    usd = offers["usd_per_hour"].to_numpy(np.float64)
+    masks["pricing"] = masks["pricing"] & np.isfinite(usd) & (usd > 0)
+    if scenario.max_price_age_days is not None:
+        age = offers["age_days"].to_numpy(np.float64)
+        masks["age"] = np.nan_to_num(age, nan=np.inf) <= scenario.max_price_age_days
+    return masks
+
+
+def pareto(time: Floats, cost: Floats) -> Bools:
+    """
+    Which offers no other beats in both time and cost.
+
+    Parameters
+    ----------
+    time, cost : array, shape (offer,)
+        Lower is better; what is not finite is never on the front.
+
+    Returns
+    -------
+    array of bool
+        Equal points are on the front together.
+    """
+    time, cost = np.asarray(time, dtype=np.float64), np.asarray(cost, dtype=np.float64)
+    front = np.zeros(time.shape, dtype=np.bool_)
+    finite = np.flatnonzero(np.isfinite(time) & np.isfinite(cost))
+    if not len(finite):
+        return front
+    order = finite[np.lexsort((cost[finite], time[finite]))]
+    sorted_time, sorted_cost = time[order], cost[order]
+    first = np.concatenate(([True], sorted_time[1:] != sorted_time[:-1]))
+    group = np.cumsum(first) - 1
+    cheapest = sorted_cost[first]  # of each distinct time, since costs are sorted within it
+    before = np.concatenate(([np.inf], np.minimum.accumulate(cheapest)[:-1]))
+    front[order] = (sorted_cost == cheapest[group]) & (cheapest < before)[group]
+    return front
+
+
+def dearer_but_cheaper(*, usd_per_hour: Floats, total_usd: Floats, among: Bools) -> Bools:
+    """
+    Offers that cost more per hour than the cheapest machine, and less for the run.
+
+    Parameters
+    ----------
+    usd_per_hour, total_usd : array, shape (offer,)
+        [USD/h], [USD]
+    among : array of bool
+        Offers to compare: what fits and is accepted.
+
+    Returns
+    -------
+    array of bool
+    """
+    flags = np.zeros(len(usd_per_hour), dtype=np.bool_)
+    places = np.flatnonzero(among & np.isfinite(usd_per_hour) & np.isfinite(total_usd))
+    if not len(places):
+        return flags
+    # Of several at the cheapest hourly price, the one that makes the run cheapest is the fair rival.
+    rival = places[np.lexsort((total_usd[places], usd_per_hour[places]))[0]]
+    flags[places] = (usd_per_hour[places] > usd_per_hour[rival]) & (total_usd[places] < total_usd[rival])
+    return flags
+
+
+def age_badge(age_days: Floats) -> NDArray[np.object_]:
+    """'fresh' below 7 days, 'ok' below 30, 'stale' below 90, else 'old'; '' where the date is not known."""
+    age = np.asarray(age_days, dtype=np.float64)
+    words = np.select(
+        [age < FRESH_DAYS, age < OK_DAYS, age < STALE_DAYS, age >= STALE_DAYS], ["fresh", "ok", "stale", "old"], ""
+    )
+    return words.astype(object)
+
+
+def scarcity(offers: pd.DataFrame) -> pd.DataFrame:
+    """
+    How many providers and regions offer each topology.
+
+    Parameters
+    ----------
+    offers : DataFrame
+        Columns of `catalog.offers.market`, with `nodes`.
+
+    Returns
+    -------
+    DataFrame
+        One row per GPU, GPUs per machine and machines: `providers`, `regions`, `offers`, `scarce`.
+    """
+    place = codes(offers, "provider")[0] * (codes(offers, "region")[0].max(initial=0) + 1) + codes(offers, "region")[0]
+    table = pd.DataFrame(
+        {
+            "gpu": offers["computed_as"].array,
+            "gpus_per_node": offers["gpus_per_node"].to_numpy(),
+            "nodes": offers["nodes"].to_numpy() if "nodes" in offers else 1,
+            "provider": codes(offers, "provider")[0],
+            "place": place,
+        }
+    )
+    grouped = table.groupby(["gpu", "gpus_per_node", "nodes"], sort=True, observed=True)
+    counted = grouped.agg(
+        providers=("provider", "nunique"), regions=("place", "nunique"), offers=("place", "size")
+    ).reset_index()
+    counted["scarce"] = counted["providers"] < SCARCE_PROVIDERS
+    return counted
+
+
+def codes(offers: pd.DataFrame, column: str) -> tuple[NDArray[np.intp], pd.Index]:
+    """Column as whole numbers and the values they stand for; -1 = empty."""
+    values = offers[column]
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return values.cat.codes.to_numpy().astype(np.intp), values.cat.categories
+    numbers, known = pd.factorize(values)
+    return numbers, pd.Index(known)
+
+
+def _among(offers: pd.DataFrame, column: str, wanted: Sequence[str], kind: str | None) -> Bools:
+    """Rows whose value is wanted, case ignored; all when nothing is. Unknown names raise where `kind` is given."""
+    if not wanted:
+        return np.ones(len(offers), dtype=np.bool_)
+    number, known = codes(offers, column)
+    folded: Mapping[str, int] = {str(name).casefold(): place for place, name in enumerate(known)}
+    chosen = np.zeros(len(known) + 1, dtype=np.bool_)  # the last place answers for -1
+    for name in wanted:
+        place = folded.get(name.casefold())
+        if place is not None:
+            chosen[place] = True
+        elif kind is not None and name.casefold() not in _also_known(offers, column):
+            raise UnknownName(kind, name, nearest(name, [str(value) for value in known]), len(known))
+    picked: Bools = chosen[number]
+    return picked
+
+
+KINDS = ("on_demand", "marketplace", "community", "serverless")
+
+
+def _also_known(offers: pd.DataFrame, column: str) -> set[str]:
+    """Names that exist although no offer has them just now."""
+    if column == "kind":
+        return set(KINDS)
+    if column == "gpu":
+        return {str(name).casefold() for name in codes(offers, "computed_as")[1]}
+    return set()
+
+
+def _is(column: pd.Series, value: str) -> Bools:
+    """Rows with one value."""
+    return np.asarray(column == value, dtype=np.bool_)
+
+
+def _in_region(offers: pd.DataFrame, wanted: Sequence[str]) -> Bools:
+    """Rows whose region contains one of the words; a price that holds everywhere is in every region."""
+    if not wanted:
+        return np.ones(len(offers), dtype=np.bool_)
+    number, known = codes(offers, "region")
+    words = [word.casefold() for word in wanted]
+    chosen = np.array([str(k) == "*" or any(w in str(k).casefold() for w in words) for k in known] + [False])
+    picked: Bools = chosen[number]
+    return picked
