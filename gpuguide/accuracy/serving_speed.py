@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpuguide.accuracy.table import SCORED, Scorer
-from gpuguide.estimate import decode, prefill, serving
+from gpuguide.estimate import decode, serving, serving_memory
 from gpuguide.estimate.results import ServingSpeed
 from gpuguide.spec.engine import Engine
 from gpuguide.spec.hardware import Floats, Nodes
@@ -24,7 +24,7 @@ from gpuguide.spec.job import ServingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import Plan
 from gpuguide.spec.precision import WeightFormat
-from gpuguide.units import GIB
+from gpuguide.units import Number
 
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
@@ -34,6 +34,9 @@ MANY = 1e6
 """Requests of a run that queues all of them at once."""
 MOST_PER_NODE = 8
 """GPUs of one machine where a row does not say: as many as it uses, up to this."""
+BEST_SHARE = 0.7
+"""Best share of the dense peak that a serving run can keep up, prefill and decode together; large products alone reach
+0.73 to 0.87 in 16 bit and 0.70 to 0.78 in 8 bit (`docs/formulas.md`, "Matrix multiplication"). [-]"""
 LARGEST_TENSOR = 16
 """Tensor-parallel degrees above this are workers counted together, whose layout the row does not give."""
 
@@ -185,26 +188,23 @@ def scaled_model(name: str, params: float, active: float, catalog: Catalog) -> M
     )  # fmt: skip
 
 
-PLAIN_FORMATS = {
-    "fp16": "fp16", "bf16": "bf16", "f16": "fp16", "fp8": "fp8", "fp8_block": "fp8", "fp8/fp8_block": "fp8",
-    "nvfp4": "nvfp4", "mxfp4": "mxfp4", "gptq-int8": "gptq-int8", "gptq-int4": "gptq-int4", "awq-int4": "awq",
-    "int8 weight-only": "int8-weight-only", "int4_wo": "gptq-int4", "int4": "awq", "int8": "int8",
-}  # fmt: skip
-"""Spellings of formats in the table, to names in the catalog."""
+SPELLINGS = {"fp8/fp8_block": "fp8", "int4_wo": "w4a16"}
+"""Formats of the table that no alias of the catalog names."""
 
 
 def _format(name: str, precision: str, model: Model, catalog: Catalog) -> WeightFormat:
-    formats = catalog.weight_formats
+    """The catalog's format of that name or alias; 4-bit floats of a model published so are the published ones."""
+    known = {key.casefold(): found for key, found in catalog.weight_formats.items()}
+    for found in catalog.weight_formats.values():
+        for alias in str(getattr(found, "aliases", "") or "").split("|"):
+            known.setdefault(alias.casefold(), found)
     plain = name.casefold().strip()
     if model.native_dtype == "mxfp4" and "fp4" in plain:
-        return formats["mxfp4"]
-    if plain.startswith("gguf "):
-        plain = plain.removeprefix("gguf ")
-        plain = plain if plain in formats or plain not in ("f16", "bf16") else PLAIN_FORMATS.get(plain, plain)
-    for spelling in (plain, PLAIN_FORMATS.get(plain, ""), plain.replace("_", "-"), plain.split(" ")[0], precision.casefold()):
-        for known in (spelling, PLAIN_FORMATS.get(spelling, "")):
-            if known in formats:
-                return formats[known]
+        return known["mxfp4"]
+    words = plain.split()
+    for spelling in (plain, SPELLINGS.get(plain, ""), plain.replace("_", "-"), " ".join(words[:2]), words[0], precision.casefold()):
+        if spelling in known:
+            return known[spelling]
     raise NotScoreable("not scoreable: weight format is not in the catalog")
 
 
@@ -248,9 +248,11 @@ class Asked:
     catalog: Catalog
 
     @property
-    def room(self) -> Floats:
+    def room(self) -> Number:
         """Room for the cache on each GPU, (band, plan, node). [bytes]"""
-        return cache_room(self.model, self.job, self.plan, self.nodes, self.catalog)
+        return serving_memory.kv_room_bytes(
+            model=self.model, job=self.job, plan=self.plan, nodes=self.nodes, assumptions=self.catalog.assumptions
+        )
 
     def speed(self) -> ServingSpeed:
         """The estimate at the runs' load."""
@@ -258,15 +260,6 @@ class Asked:
             model=self.model, job=self.job, plan=self.plan, nodes=self.nodes, assumptions=self.catalog.assumptions,
             kv_room_bytes=self.room,
         )  # fmt: skip
-
-
-def cache_room(model: Model, job: ServingJob, plan: Plan, nodes: Nodes, catalog: Catalog) -> Floats:
-    """Room for the cache on each GPU. [bytes]"""
-    shared, experts = decode.block_bytes(model=model, weight_format=job.weight_format)
-    edges = 2.0 * decode.head_bytes(model=model, weight_format=job.weight_format)
-    weights = (shared + experts + edges) / (plan.tensor_parallel * plan.pipeline_parallel)
-    room = 0.92 * nodes.memory_bytes - weights - 2.5 * GIB
-    return np.asarray(np.broadcast_to(room, (3, *room.shape)), dtype=np.float64)
 
 
 def asked(runs: list[Run], catalog: Catalog) -> Asked:
@@ -381,6 +374,9 @@ def score(frame: pd.DataFrame, catalog: Catalog, quantity: Quantity) -> pd.DataF
     measured = pd.to_numeric(rows[quantity.measured], errors="coerce").to_numpy(float)
     bands = np.full((3, len(rows)), np.nan)
     groups: dict[Hashable, list[Run]] = {}
+    if quantity.kind == "serving_online":
+        skipped |= _above_peak(rows, runs, catalog)
+        runs = [run for run in runs if run.place not in skipped]
     for run in runs:
         if np.isnan(measured[run.place]):
             skipped[run.place] = "not scoreable: not measured in this row"
@@ -401,6 +397,26 @@ def score(frame: pd.DataFrame, catalog: Catalog, quantity: Quantity) -> pd.DataF
         },
         columns=list(SCORED),
     )  # fmt: skip
+
+
+def _above_peak(rows: pd.DataFrame, runs: list[Run], catalog: Catalog) -> dict[int, str]:
+    """
+    Rows that would need more arithmetic than matrix units deliver, had every prompt been computed: prompts were reused.
+
+    The rate of requests follows from the row's own latencies; the limit is the peak times the best measured share.
+    """
+    found = {}
+    for run in runs:
+        row = rows.iloc[run.place]
+        stay = (row["ttft_ms"] + row["tpot_ms"] * (run.output - 1.0)) / 1e3
+        if run.concurrency >= MANY or not stay > 0:
+            continue
+        flops = 2.0 * float(run.model.params_active - run.model.params_embedding) * (run.prompt + run.output)
+        nodes = catalog.nodes(run.gpu, run.per_node, run.machines)
+        peak, _ = decode.compute_flops(nodes=nodes, precision=run.weight_format.compute_precision)
+        if run.concurrency / stay * flops > BEST_SHARE * float(peak[0]) * run.tensor * run.stages:
+            found[run.place] = "not scoreable: prompts were reused, the rate is above what matrix units deliver"
+    return found
 
 
 def _scorer(quantity: Quantity) -> Scorer:

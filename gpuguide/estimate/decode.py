@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuguide.estimate import network
+from gpuguide.estimate import kv_cache, network
+from gpuguide.estimate.weights import stored_weights
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.engine import Engine
 from gpuguide.spec.hardware import Floats, Nodes
@@ -140,33 +141,10 @@ def attention_layout(*, job: ServingJob, plan: Plan) -> tuple[Number, Number]:
     return plan.tensor_parallel, np.maximum(plan.expert_parallel / plan.tensor_parallel, 1.0)
 
 
-def head_bytes(*, model: Model, weight_format: WeightFormat) -> Number:
-    """Output head as it is read for every token: a tied one is the embedding table. [bytes]"""
-    params = model.params_embedding if model.tied_embeddings else model.params_lm_head
-    width = 2.0 if weight_format.keeps_embeddings_16bit else weight_format.bytes_per_weight
-    return params * width
-
-
-def block_bytes(*, model: Model, weight_format: WeightFormat) -> tuple[Number, Number]:
-    """Weights of the blocks that every token uses, and of all routed experts. [bytes]"""
-    shared_width = 2.0 if weight_format.experts_only else weight_format.bytes_per_weight
-    shared = (model.params_linear - model.params_routed_experts) * shared_width
-    return shared, model.params_routed_experts * weight_format.bytes_per_weight
-
-
-def cache_bytes(*, model: Model, tokens: Number, bytes_per_element: Number, tensor_parallel: Number) -> Number:
-    """
-    Cache of one request of the given length on each GPU of a tensor-parallel group, all layers. [bytes]
-
-    Notes
-    -----
-    KV heads are split as far as there are any; a latent (MLA) cache is on every rank.
-    """
-    windowed = np.minimum(tokens, model.kv_window) if model.kv_window else tokens
-    elements = model.kv_elements_full * tokens + model.kv_elements_windowed * windowed + model.recurrent_elements
-    if model.attention == "mla":
-        return elements * bytes_per_element
-    return elements * bytes_per_element / np.minimum(tensor_parallel, np.maximum(model.kv_heads, 1.0))
+def cache_bytes(*, model: Model, tokens: Number, job: ServingJob, tensor_parallel: Number) -> Number:
+    """Cache of one request that a step reads on each GPU of a tensor-parallel group, all layers. [bytes]"""
+    whole = kv_cache.cache_bytes_per_sequence(model=model, tokens=tokens, bytes_per_element=job.kv_bytes_per_element)
+    return whole * kv_cache.rank_share(model=model, tensor_parallel=tensor_parallel)
 
 
 def compute_flops(*, nodes: Nodes, precision: str) -> tuple[Floats, Floats]:
@@ -233,6 +211,23 @@ UNMEASURED_SHARE = 0.8
 """Matrix multiplication over dense peak where no measurement of the GPU is known; 0.73 to 0.87 on those measured."""
 
 
+def reduce_hop_s(*, message_bytes: Number, ranks: Number, nodes: Nodes, assumptions: Assumptions) -> Number:
+    """
+    One all-reduce inside a serving engine. [s]
+
+    Notes
+    -----
+    Engines replace the library's start-up by kernels that read all peers' buffers at once, where GPUs reach each other's
+    memory over a fast link; from some MiB on both are alike.
+    """
+    library = network.all_reduce_s(message_bytes=message_bytes, ranks=ranks, nodes=nodes, assumptions=assumptions)
+    start = network.all_reduce_s(
+        message_bytes=network.SMALLEST_MESSAGE_BYTES, ranks=ranks, nodes=nodes, assumptions=assumptions
+    )
+    saved = (1.0 - assumptions["serving_speed_reduce_start"]) * start
+    return library - np.where(nodes.fast_link, saved, 0.0)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
     """Time of one step by what it is spent on; parts sum to `total`. [s]"""
@@ -271,7 +266,7 @@ def rates(*, model: Model, job: ServingJob, nodes: Nodes, assumptions: Assumptio
     """What a step costs on each shape: rates and amounts that do not depend on plan and batch."""
     kind = engine_class(job.engine)
     bandwidth = achieved_bandwidth(nodes=nodes, engine=job.engine, assumptions=assumptions)
-    shared, experts = block_bytes(model=model, weight_format=job.weight_format)
+    stored = stored_weights(model=model, weight_format=job.weight_format)
     share = assumptions[CACHE_SHARES.get(kind, "serving_speed_cache")]
     packed = job.weight_format.family == "weight-only" or job.weight_format.compute_precision in ("bf16", "fp16")
     if packed and job.weight_format.bits_per_weight < 12 and kind != "native":
@@ -290,8 +285,9 @@ def rates(*, model: Model, job: ServingJob, nodes: Nodes, assumptions: Assumptio
         bandwidth=bandwidth_weights,
         cache_bandwidth=bandwidth * share,
         flops=achieved_flops(nodes=nodes, weight_format=job.weight_format, engine=job.engine, assumptions=assumptions),
-        shared_bytes=shared + head_bytes(model=model, weight_format=job.weight_format),
-        expert_bytes=experts,
+        # A lookup reads one row of the embedding, unless the table is the head as well.
+        shared_bytes=stored.blocks + (stored.embedding if model.tied_embeddings else stored.head),
+        expert_bytes=stored.experts,
         shared_flops=2.0 * (dense + head),
         expert_flops=2.0 * routed,
         host_s=assumptions["serving_speed_step_s"] * (kind == "server") + layer,
@@ -357,14 +353,12 @@ def decode_step(
             hop = network.all_to_all_s(message_bytes=sent, ranks=ranks, nodes=nodes, assumptions=assumptions)
             exchange_s = np.where(sharing > 1, 2.0 * model.moe_layers * hop, 0.0)
     work_s = beside(read_s, flops / known.flops)
-    cached = cache_bytes(
-        model=model, tokens=context, bytes_per_element=job.kv_bytes_per_element, tensor_parallel=tensor
-    )
+    cached = cache_bytes(model=model, tokens=context, job=job, tensor_parallel=tensor)
     cache_s = requests * cached / known.cache_bandwidth
     reduce_s: Number = 0.0
     if np.any(tensor > 1):
         message = tokens * model.hidden * ACTIVATION_BYTES
-        reduce_s = 2.0 * model.layers * network.all_reduce_s(
+        reduce_s = 2.0 * model.layers * reduce_hop_s(
             message_bytes=message, ranks=tensor, nodes=nodes, assumptions=assumptions
         )
     overhead = known.host_s + known.request_s * requests

@@ -47,21 +47,21 @@ def time_per_token_s(*, step_s: Number, prefill_s: Number, running: Number, outp
     return (root - linear) / (2.0 * output_tokens)
 
 
-def first_token_s(*, prefill_s: Number, step_s: Number, running: Number, host_s: Number, burst: Number) -> Number:
+def admitted_s(*, prefill_s: Number, step_s: Number, host_s: Number) -> Number:
+    """From a request's admission to its first token where requests come one by one: the step under way, its prompt. [s]"""
+    return host_s + 0.5 * step_s + prefill_s
+
+
+def burst_s(*, prefill_s: Number, running: Number, burst: Number) -> Number:
     """
-    From a request's admission to its first token: its own prompt, the step under way, prompts that came with it. [s]
+    Wait for prompts that came with a request's own. [s]
 
     Notes
     -----
     `burst` is the share of the other running requests whose prompt is waited for: 1/2 where all start together,
-    near 0 where they come one by one.
+    near 0 where they come one by one; benchmarks start all at once and average over several rounds.
     """
-    return host_s + 0.5 * step_s + prefill_s * (1.0 + burst * np.maximum(running - 1.0, 0.0))
-
-
-def decoding(*, running: Number, stay_s: Number, first_s: Number) -> Number:
-    """Mean number of the running requests that are past their first token. [requests]"""
-    return running * (1.0 - first_s / np.maximum(stay_s, 1e-12))
+    return burst * np.maximum(running - 1.0, 0.0) * prefill_s
 
 
 def queue_s(*, waiting: Number, running: Number, stay_s: Number) -> Number:

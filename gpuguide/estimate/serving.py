@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuguide.estimate import decode, prefill, queueing
+from gpuguide.estimate import decode, kv_cache, prefill, queueing
 from gpuguide.estimate.results import ServingSpeed
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
@@ -113,9 +113,11 @@ def most_running(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, kv_
     """
     length = job.prompt_tokens + job.output_tokens / 2.0
     tensor, sharing = decode.attention_layout(job=job, plan=plan)
-    each = decode.cache_bytes(
-        model=model, tokens=length, bytes_per_element=job.kv_bytes_per_element, tensor_parallel=tensor
-    )
+    whole = kv_cache.cache_bytes_per_sequence(
+        model=model, tokens=length, bytes_per_element=job.kv_bytes_per_element, policy=job.engine.window_policy,
+        chunk_tokens=job.engine.prefill_tokens, page_tokens=job.engine.page_tokens,
+    )  # fmt: skip
+    each = whole * kv_cache.rank_share(model=model, tensor_parallel=tensor)
     room = np.maximum(np.floor(ROOM_SHARE * kv_room_bytes * plan.pipeline_parallel / np.maximum(each, 1.0)), 1.0)
     limit: Number = np.inf
     if job.max_sequences is not None:
@@ -155,14 +157,16 @@ class _Load:
             plan=self.plan, nodes=self.nodes, known=self.known, assumptions=self.assumptions,
         )  # fmt: skip
         step_s = step.total / (1.0 + job.speculative_tokens)
-        first_s = queueing.first_token_s(
-            prefill_s=self.prompt_s, step_s=step_s, running=local,
-            host_s=self.assumptions["serving_speed_arrival_s"], burst=self.assumptions["serving_speed_burst"],
-        )  # fmt: skip
-        token_s = queueing.time_per_token_s(
-            step_s=step_s, prefill_s=self.kept_s, running=local, output_tokens=job.output_tokens, first_s=first_s
+        admitted_s = queueing.admitted_s(
+            prefill_s=self.prompt_s, step_s=step_s, host_s=self.assumptions["serving_speed_arrival_s"]
         )
-        stay_s = first_s + np.maximum(job.output_tokens - 1.0, 0.0) * token_s
+        first_s = admitted_s + queueing.burst_s(
+            prefill_s=self.kept_s, running=local, burst=self.assumptions["serving_speed_burst"]
+        )
+        token_s = queueing.time_per_token_s(
+            step_s=step_s, prefill_s=self.kept_s, running=local, output_tokens=job.output_tokens, first_s=admitted_s
+        )
+        stay_s = admitted_s + np.maximum(job.output_tokens - 1.0, 0.0) * token_s
         return _State(step, step_s, token_s, first_s, stay_s)
 
 
