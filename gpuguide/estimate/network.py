@@ -224,15 +224,19 @@ def _place(grid: Floats, values: Floats) -> NDArray[np.intp]:
 
 def _fabric_delay_s(passes: float, nodes: Nodes, domains: Floats, message: Floats) -> Floats:
     """
-    Start-up of a collective over several domains: more hops, and pipelines that must fill, where messages are large.
+    Start-up of a collective over several domains. [s]
 
     Notes
     -----
-    passes x latency x (1 + log2 domains) from 1 MiB on, half of that for the smallest messages. EFA: 65-75 us at 2
-    nodes and 166 us at 16 for small messages, 0.4 ms at 4 nodes of B200 from 64 MiB on. Source: `data/interconnects.csv`.
+    All-reduce goes up and down a tree: 2 latencies for each doubling, half of that for the smallest messages. What is
+    only copied or only reduced goes round a ring of domains: a latency for each. EFA: 65-75 us at 2 nodes and 166 us at
+    16 for small all-reduces, 0.4 ms at 4 nodes of B200 from 64 MiB on; GCP 85 us for an all-gather over 2 nodes.
+    Source: `data/interconnects.csv`.
     """
-    filling = 0.5 + 0.5 * np.minimum(message / MIB, 1.0)
-    return passes * nodes.fabric_latency_s * (1.0 + np.log2(domains)) * filling
+    if passes > 1:
+        filling = 0.5 + 0.5 * np.minimum(message / MIB, 1.0)
+        return passes * nodes.fabric_latency_s * (1.0 + np.log2(domains)) * filling
+    return nodes.fabric_latency_s * domains
 
 
 def _banded(seconds: Floats, assumptions: Assumptions | None) -> Floats:

@@ -184,26 +184,49 @@ def _compute_s(
     expert_share = _routed_params(model) / block_params(model)
     # Experts multiply many small matrices, some longer than others: both slow them by one factor.
     slower = 1.0 + expert_share * (assumptions["training_speed_expert_slowdown"] - 1.0) if model.is_moe else 1.0
-    blocks = flops.block + flops.adapters + flops.block_forward * _recomputed(plan, 0.0)
+    again = _recomputed(plan, 0.0) * _recompute_share(model)
+    blocks = flops.block + flops.adapters + flops.block_forward * again
     tokens = split.tokens / (split.tensor * split.pipeline)
     multiplied = tokens * blocks * slower / rate
     # Few tokens leave the multiplication waiting for its weights.
-    passes = flops.block / flops.block_forward + _recomputed(plan, 0.0)
+    passes = flops.block / flops.block_forward + again
     weights = 2.0 * _local_params(model, split) / memory
     multiplied = np.maximum(multiplied, passes * weights)
     head = tokens * flops.head / rate16
     attention = flops.attention + flops.attention_forward * _recomputed(plan, 1.0)
     if job.attention == "fused":
-        attended = tokens * attention / (rate16 * assumptions["compute_attention_share"])
+        computed = attention if job.skips_masked else 2.0 * attention
+        share16 = assumptions["compute_attention_share"] * _kernel_share(job, nodes)
+        attended = tokens * computed / (rate16 * share16)
     else:  # eager attention computes the masked half too and moves every score through memory
         scores = model.heads * np.asarray(job.sequence_length) * model.layers * SCORE_BYTES
-        again = 1.0 + _recomputed(plan, 1.0) / 3.0
-        attended = tokens * (2.0 * attention / rate16 + scores * again / memory)
+        scored = scores * (1.0 + _recomputed(plan, 1.0) / 3.0)
+        attended = tokens * (2.0 * attention / rate16 + scored / memory)
     seconds = (multiplied + head + attended) / share
     if job.quantization is not None:
         moved = (job.quantization.bytes_per_weight + DEQUANTISED_BYTES) * block_params(model) / split.pipeline
         seconds = seconds + passes * moved / (split.tensor * memory * assumptions["compute_dequantise_share"])
     return np.asarray(seconds)
+
+
+OLDER_KERNEL_SHARE = 0.6
+"""
+Attention written for Ampere on later GPUs, against kernels written for them: FlashAttention-2 reaches about 70 % of the
+peak on A100 and 35 % on H100, FlashAttention-3 75 %. Source: FlashAttention-3, arXiv 2407.08608. [-]
+"""
+LATER = ("Hopper", "Blackwell", "Blackwell Ultra", "CDNA3", "CDNA4")
+
+
+def _kernel_share(job: TrainingJob, nodes: Nodes) -> Floats:
+    """Frameworks with fused kernels bring attention made for the GPU. [-]"""
+    later = np.array([str(name) in LATER for name in nodes.architecture])
+    return np.where(later & (not job.fused_norms), OLDER_KERNEL_SHARE, 1.0)
+
+
+def _recompute_share(model: Model) -> Number:
+    """Part of a block that recompute repeats: the MLP's last multiplication is not, nothing needs its output. [-]"""
+    width = model.experts_per_token * model.moe_ffn if model.is_moe else model.ffn
+    return 1.0 - model.layers * model.hidden * width / block_params(model)
 
 
 def _routed_params(model: Model) -> Number:
@@ -337,7 +360,7 @@ def _data_parallel_s(
         read_bytes = job.quantization.bytes_per_weight
     trained = np.asarray(adapter_params(model, job)) / (split.tensor * split.pipeline)
     trained = trained if job.method in ("lora", "qlora") else weights
-    reduce_bytes = 2.0 if recipe.autocast else recipe.gradient_bytes
+    reduce_bytes = recipe.gradient_bytes
     inside = np.maximum(np.minimum(ranks, nodes.all_reduce.domain_gpus / split.tensor), 1.0)
     local = np.asarray(plan.shard_in_node) > 0
     shards = np.where(local, inside, ranks)
