@@ -37,6 +37,7 @@ class LayerBytes:
     mlp_backward: Number  # gradients alive while the MLP is differentiated
     norm_backward: Number
     norm_final: Number
+    norm_frozen: Number  # of the first norm, not kept where nothing below it trains
 
     @property
     def linear(self) -> Number:
@@ -105,7 +106,8 @@ def layer_bytes(
         scores_backward=scores_backward,
         mlp_backward=(2.0 if model.gated_mlp else 1.0) * width * largest_ffn + stream * model.hidden,
         norm_backward=norm_backward,
-        norm_final=norm + output,
+        norm_final=norm if job.method in ADAPTED else norm + output,
+        norm_frozen=norm if job.method in ADAPTED else 0.0,
     )
 
 
@@ -202,9 +204,9 @@ def _quantised_bytes(model: Model, job: TrainingJob, width: float, share: Number
     return share * width * missing
 
 
-def logits_bytes(*, model: Model, job: TrainingJob) -> tuple[Number, Number]:
+def logits_bytes(*, model: Model, job: TrainingJob) -> tuple[Number, Number, Number]:
     """
-    Bytes per token while loss and its gradient are made, and of what stays until then after the forward pass.
+    Bytes per token of logits and loss at three moments of a step.
 
     Parameters
     ----------
@@ -214,7 +216,8 @@ def logits_bytes(*, model: Model, job: TrainingJob) -> tuple[Number, Number]:
     Returns
     -------
     tuple of number
-        At the start of the backward pass; at the end of the forward pass. [bytes/token]
+        At the start of the backward pass; at the end of the forward pass; after the loss, while the training loop still
+        holds the logits it was given. [bytes/token]
 
     Notes
     -----
@@ -226,7 +229,7 @@ def logits_bytes(*, model: Model, job: TrainingJob) -> tuple[Number, Number]:
     width = FP32 if job.upcast_unquantised else job.recipe.activation_bytes
     if job.fused_loss:
         hidden = model.hidden * (width + FP32)
-        return hidden + model.hidden * width, hidden
+        return hidden + model.hidden * width, hidden, 0.0
     if job.inplace_loss:
-        return model.vocab * (2 * width + FP32), model.vocab * (width + FP32)
-    return model.vocab * (width + 3 * FP32), model.vocab * (width + 2 * FP32)
+        return model.vocab * (2 * width + FP32), model.vocab * (width + FP32), 0.0
+    return model.vocab * (width + 3 * FP32), model.vocab * (width + 2 * FP32), model.vocab * width

@@ -42,7 +42,9 @@ class States:
 
     weights: Number
     gradients: Number  # once the backward pass is through
-    gradients_head: Number  # of head and embedding alone, first to be there
+    gradients_head: Number  # of the head alone, first to be there
+    gradients_bottom: Number  # before the first layer and the embedding have theirs
+    gradients_tied: Number  # two parts of a tied embedding's gradient while they are summed
     optimizer: Number
     step: Number  # temporaries of the optimizer step
     buckets: Number  # communication copies of gradients
@@ -126,7 +128,10 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
     gradients = share(2, dense * widths.gradient, experts * widths.gradient)
     full_gradients = (dense + experts) * widths.gradient
     layer_gradients = trained.layer * widths.gradient
-    head_gradients = share(2, trained.outside * widths.gradient, 0.0)
+    # A tied embedding has its gradient as head first.
+    head_gradients = share(2, (trained.embedding if model.tied_embeddings else trained.head) * widths.gradient, 0.0)
+    late = share(2, (trained.layer + (0.0 if model.tied_embeddings else trained.embedding)) * widths.gradient, 0.0)
+    summed = 2 * trained.embedding * widths.gradient if model.tied_embeddings and not recipe.master_bytes else 0.0
     states = _state_bytes(model, job, trained, widths.state)
     optimizer = share(1, states.dense + dense * widths.master, states.experts + experts * widths.master)
     step = share(1, _step_bytes(job, dense, widths, states.dense), _step_bytes(job, experts, widths, states.experts))
@@ -138,6 +143,7 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
     if job.optimizer.fused_backward:
         largest = np.maximum(layer_gradients, np.maximum(trained.embedding, trained.head) * widths.gradient)
         gradients, head_gradients, step = np.minimum(gradients, largest), np.minimum(head_gradients, largest), 0.0
+        late = 0.0
     # Megatron steps on the host from gradients left on the GPU; ZeRO-Offload moves gradients as they come.
     moves_gradients = on_host & ((recipe.master_bytes == 0) | (recipe.gradient_bytes < recipe.master_bytes))
     gradients = np.where(moves_gradients, np.minimum(gradients, layer_gradients + bucket_bytes), gradients)
@@ -156,6 +162,8 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
         weights=weights,
         gradients=gradients,
         gradients_head=head_gradients,
+        gradients_bottom=np.maximum(gradients - late, 0.0),
+        gradients_tied=summed,
         optimizer=optimizer,
         step=step,
         buckets=buckets,

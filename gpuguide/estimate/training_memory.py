@@ -141,6 +141,7 @@ class _Passing:
     inside: Number  # live besides in the backward pass of any layer
     logits_backward: Number
     logits_forward: Number
+    logits_held: Number
     recomputes: Number  # 1 where whole layers are recomputed
     entry: Number  # gradient that reaches the embedding
 
@@ -167,21 +168,21 @@ def _passing(model: Model, job: TrainingJob, plan: Plan, assumptions: Assumption
     per_layer = np.where(whole, 0.0 if job.offload_activations else entry, linear + np.where(selective, 0.0, scores))
     per_stage = np.ceil(model.layers / plan.pipeline_parallel)
     in_flight = _in_flight(job, plan)
-    ends = tokens * (layer.norm_final + layer.entry) / outer
+    # With recompute the embedding's output is made to need a gradient, so that the first norm keeps its input too.
+    ends = tokens * (layer.norm_final - np.where(whole, 0.0, layer.norm_frozen)) / outer
     stored = per_layer * per_stage
     recomputed = np.where(whole, largest + scores, np.where(selective, scores, 0.0))
     scores_backward = tokens * keys * layer.scores_backward / scores_split
     mlp_backward = tokens * layer.mlp_backward / tensor
     norm_backward = tokens * layer.norm_backward / outer
-    backward, forward = logits_bytes(model=model, job=job)
+    backward, forward, held = logits_bytes(model=model, job=job)
     logits_split = outer if job.fused_loss else tensor
     # While scores are differentiated the MLP of that layer is done: the two peaks do not meet.
     over_mlp = scores_backward - np.where(whole, tokens * layer.mlp_largest / tensor, 0.0)
     inside = np.maximum(mlp_backward, over_mlp)
     factor = assumptions["training_memory_activations"]
     return _Passing(
-        stored_last=factor
-        * (stored + np.where(np.equal(plan.pipeline_parallel, 1), ends, tokens * layer.norm_final / outer)),
+        stored_last=factor * (stored + ends),
         stored_first=factor * (stored * in_flight + ends),
         layer=factor * recomputed,
         kept_layer=factor * np.where(whole, 0.0, per_layer),
@@ -189,6 +190,7 @@ def _passing(model: Model, job: TrainingJob, plan: Plan, assumptions: Assumption
         inside=factor * inside,
         logits_backward=tokens * backward / logits_split,
         logits_forward=tokens * forward / logits_split,
+        logits_held=np.where(np.equal(plan.pipeline_parallel, 1), tokens * held / logits_split, 0.0),
         recomputes=np.where(whole, 1.0, 0.0),
         entry=factor * entry,
     )
@@ -273,13 +275,22 @@ def _moments(states: States, passing: _Passing, assumptions: Assumptions) -> lis
             backward,
             gradients=head,
             activations=passing.stored_first + passing.layer + passing.turn,
+            logits=passing.logits_held,
             buffers=shared + casts - states.casts_head + np.where(np.equal(passing.recomputes, 1), one_cast, 0.0),
         ),
         moment(
             backward,
-            gradients=states.gradients,
+            gradients=standing + states.gradients_bottom * (1 - states.keeps_gradients),
             activations=passing.kept_layer + passing.layer + passing.inside + passing.entry,
+            logits=passing.logits_held,
             buffers=shared + one_cast,
+        ),
+        moment(
+            backward,
+            gradients=states.gradients,
+            activations=passing.entry,
+            logits=passing.logits_held,
+            buffers=shared + states.gradients_tied,
         ),
         moment(step, gradients=states.gradients, buffers=states.buckets + states.step),
         moment(step, gradients=none, optimizer=none, buffers=states.start),
