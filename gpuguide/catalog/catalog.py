@@ -1,0 +1,245 @@
+"""
+Everything the package knows before a question is asked: models, GPUs, formats, assumptions and the market.
+
+`load_catalog` reads the data folder once; `resolve` turns a Scenario into a Question that `decide` can answer alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuguide.catalog import offers, resolve, shapes
+from gpuguide.catalog.formats import assumptions_from_table, rows_by_name
+from gpuguide.catalog.gpus import gpus_from_table
+from gpuguide.catalog.models import Models
+from gpuguide.catalog.package import data_folder, read_table
+from gpuguide.catalog.source import read_model
+from gpuguide.catalog.typical import with_architecture_keys
+from gpuguide.errors import InvalidScenario, UnknownName, nearest
+from gpuguide.spec.assumptions import Assumptions
+from gpuguide.spec.engine import Engine
+from gpuguide.spec.hardware import Gpu, Nodes
+from gpuguide.spec.model import MediaModel, Model
+from gpuguide.spec.precision import Optimizer, PrecisionRecipe, WeightFormat
+from gpuguide.spec.scenario import Question, Scenario
+
+MACHINES = {
+    "pretrain": (1, 2, 4, 8, 16, 32, 64),
+    "full": (1, 2, 4),
+    "lora": (1,),
+    "qlora": (1,),
+    "serve": (1, 2, 4),
+}
+"""Numbers of machines tried when the scenario does not say."""
+
+
+class Catalog:
+    """
+    The tables of one data folder.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        The shipped tables when left out.
+    today : date, optional
+        Day from which the age of prices is counted.
+    """
+
+    def __init__(self, folder: Path | None = None, today: date | None = None) -> None:
+        self.folder = folder or data_folder()
+        self.today = today or date.today()
+        self.models = Models(self.folder)
+        self.gpus: dict[str, Gpu] = gpus_from_table(read_table("gpus", self.folder))
+        self._clusters: dict[tuple[int, ...], tuple[pd.DataFrame, Nodes]] = {}
+
+    @cached_property
+    def recipes(self) -> dict[str, PrecisionRecipe]:
+        """Precision recipes of training runs by name."""
+        return rows_by_name(read_table("recipes", self.folder), PrecisionRecipe)
+
+    @cached_property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Optimizers by name."""
+        return rows_by_name(read_table("optimizers", self.folder), Optimizer)
+
+    @cached_property
+    def weight_formats(self) -> dict[str, WeightFormat]:
+        """Stored weight formats by name."""
+        return rows_by_name(read_table("weight_formats", self.folder), WeightFormat)
+
+    @cached_property
+    def engines(self) -> dict[str, Engine]:
+        """Serving engines by name."""
+        return rows_by_name(read_table("engines", self.folder), Engine)
+
+    @cached_property
+    def assumptions(self) -> Assumptions:
+        """Every tunable constant with its band."""
+        return assumptions_from_table(read_table("assumptions", self.folder))
+
+    @cached_property
+    def market(self) -> pd.DataFrame:
+        """One row per machine and way to pay for it, with age, source and billing facts."""
+        return offers.market(folder=self.folder, gpus=self.gpus, today=self.today)
+
+    def gpu(self, name: str) -> Gpu:
+        """
+        An accelerator by name; case does not count.
+
+        Raises
+        ------
+        UnknownName
+            If there is none; carries the nearest names.
+        """
+        return resolve.row_named("GPU", name, self.gpus)
+
+    def model(self, name: str) -> Model | MediaModel:
+        """A model by catalog name, forgiving about case, owner and separators."""
+        return self.models.get(name)
+
+    def nodes(
+        self,
+        gpu: str,
+        gpus_per_node: int = 1,
+        nodes: int = 1,
+        fabric: str | None = None,
+        fabric_gbps: float | None = None,
+    ) -> Nodes:
+        """One machine shape, as arrays of length one."""
+        return shapes.nodes_of([shapes.Shape(self.gpu(gpu).name, gpus_per_node, nodes, fabric, fabric_gbps)], self.gpus)
+
+    def offers(
+        self,
+        *,
+        gpus: Sequence[str] = (),
+        min_memory_gb: float = 0.0,
+        providers: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+    ) -> pd.DataFrame:
+        """
+        The market as people read it: price per hour, per GPU, date and source of every row, cheapest GPU first.
+
+        Parameters
+        ----------
+        gpus, providers, kinds : sequence of str
+            Only these; all when empty.
+        min_memory_gb : float
+            Least marketed memory of one GPU. [GB]
+
+        Raises
+        ------
+        UnknownName
+            If a name is in no offer and no table.
+        """
+        table = self.market
+        keep = np.ones(len(table), dtype=bool)
+        for column, kind, asked in (("gpu", "GPU", gpus), ("provider", "provider", providers), ("kind", "kind of offer", kinds)):
+            known = [*table[column].unique(), *(self.gpus if column == "gpu" else ())]
+            names = [_spelling(kind, name, known) for name in asked]
+            keep &= table[column].isin(names).to_numpy() if names else True
+        memory = table["computed_as"].map({name: gpu.memory_gb for name, gpu in self.gpus.items()}).astype(float)
+        keep &= memory.fillna(0.0).to_numpy() >= min_memory_gb
+        shown = table[keep].assign(
+            gpu_memory_gb=memory[keep], usd_per_gpu_hour=table["usd_per_hour"][keep] / table["gpus_per_node"][keep]
+        )
+        columns = ["provider", "instance_type", "region", "gpu", "gpus_per_node", "gpu_memory_gb", "pricing", "kind"]
+        columns += ["usd_per_hour", "usd_per_gpu_hour", "as_of", "age_days", "source", "note"]
+        return shown.sort_values(["usd_per_gpu_hour", "as_of"], ascending=[True, False], kind="stable")[columns].reset_index(drop=True)
+
+    def resolve(self, scenario: Scenario) -> Question:
+        """
+        The Question a scenario asks: names looked up, defaults filled, shapes of the market collected.
+
+        Raises
+        ------
+        UnknownName, InvalidScenario, NotModelled
+            If a name is unknown or a value impossible; one sentence each.
+        """
+        scenario = self._with_known_names(scenario)
+        found = self._model(scenario)
+        job: object
+        if scenario.is_media:
+            scenario, job = resolve.media(scenario, resolve.media_model(found, scenario), self)
+        elif scenario.is_training and isinstance(found, MediaModel):
+            scenario, job = resolve.media_training(scenario, found, self)
+        elif scenario.is_training:
+            scenario, job = resolve.training(scenario, resolve.language_model(found, scenario), self)
+        else:
+            scenario, job = resolve.serving(scenario, resolve.language_model(found, scenario), self)
+        table, nodes = self._market_for(scenario)
+        return Question(
+            scenario=scenario,
+            model=found,
+            job=job,  # type: ignore[arg-type]
+            shapes=nodes,
+            offers=table,
+            assumptions=self.assumptions,
+            again=self.resolve,
+        )
+
+    def _model(self, scenario: Scenario) -> Model | MediaModel:
+        if scenario.model is not None and scenario.params_b is not None:
+            raise InvalidScenario(
+                "params_b", scenario.params_b, f"give either a model ({scenario.model}) or a parameter count"
+            )
+        return with_architecture_keys(scenario, lambda name: read_model(name, self.models), resolve.DEFAULT_MODEL)
+
+    def _with_known_names(self, scenario: Scenario) -> Scenario:
+        """GPU, provider and kind names checked and in the tables' spelling."""
+        names = dict.fromkeys(self.market["gpu"].unique()) | dict.fromkeys(self.gpus)
+        cards = tuple(_spelling("GPU", name, names) for name in scenario.gpu)
+        providers = tuple(_spelling("provider", name, self.market["provider"].unique()) for name in scenario.providers)
+        kinds = tuple(_spelling("kind of offer", name, self.market["kind"].unique()) for name in scenario.offer_kinds)
+        return scenario.model_copy(update={"gpu": cards, "providers": providers, "offer_kinds": kinds})
+
+    def _market_for(self, scenario: Scenario) -> tuple[pd.DataFrame, Nodes]:
+        """The market as clusters of the numbers of machines worth trying, and its distinct shapes."""
+        per_node = self.market["gpus_per_node"]
+        if scenario.nodes is not None:
+            machines: tuple[int, ...] = (scenario.nodes,)
+        elif scenario.gpus is not None:
+            fitting = sorted({scenario.gpus // int(count) for count in per_node.unique() if scenario.gpus % count == 0})
+            machines = tuple(fitting) or (1,)
+        else:
+            machines = MACHINES.get(scenario.workload, (1,))
+        if machines not in self._clusters:
+            table = offers.clusters(self.market, machines)
+            distinct, table["shape"] = _distinct_shapes(table)
+            self._clusters[machines] = (table, shapes.nodes_of(distinct, self.gpus))
+        return self._clusters[machines]
+
+
+@lru_cache(maxsize=4)
+def load_catalog(folder: Path | None = None) -> Catalog:
+    """The catalog of a data folder, the shipped one when left out; read once, no network."""
+    return Catalog(folder)
+
+
+def _distinct_shapes(table: pd.DataFrame) -> tuple[list[shapes.Shape], np.ndarray]:
+    """Shapes in the table and the place of each row's among them."""
+    keys = ["computed_as", "gpus_per_node", "nodes", "fabric", "fabric_gbps_per_node"]
+    known = table[keys].fillna({"fabric": "", "fabric_gbps_per_node": -1.0})
+    # One machine has no fabric between nodes: providers must not split its shape.
+    known.loc[known["nodes"] == 1, ["fabric", "fabric_gbps_per_node"]] = ("", -1.0)
+    grouped = known.groupby(keys, sort=False)
+    place = grouped.ngroup().to_numpy()
+    first = known.iloc[np.unique(place, return_index=True)[1]]
+    found = [
+        shapes.Shape(gpu, int(count), int(machines), fabric or None, None if gbps < 0 else gbps)
+        for gpu, count, machines, fabric, gbps in first.itertuples(index=False)
+    ]
+    return found, place
+
+
+def _spelling(kind: str, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    """The table's spelling of a name; case does not count."""
+    by_folded = {str(candidate).casefold(): str(candidate) for candidate in known}
+    if name.casefold() not in by_folded:
+        raise UnknownName(kind, name, nearest(name, by_folded.values()), len(by_folded))
+    return by_folded[name.casefold()]

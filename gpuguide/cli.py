@@ -1,0 +1,233 @@
+"""
+The command line: `gpuguide decide`, `memory`, `model`, `offers`, `refresh`, `accuracy`, `app`, `lab` and more.
+
+Exit status: 0 answered ("nothing fits" is an answer), 2 wrong input (one sentence on standard error), 1 our fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuguide.errors import GuideError
+
+app = typer.Typer(
+    help="Decide which cloud GPU to rent for a model, and what it will really cost.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+ScenarioFile = Annotated[
+    str | None,
+    typer.Argument(metavar="[SCENARIO]", help="TOML, YAML or JSON file, JSON Lines, or - for standard input."),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeat for more.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
+
+
+def main() -> None:
+    """Run the command line and turn every error into one sentence and an exit status."""
+    try:
+        app(standalone_mode=True)
+    except GuideError as error:
+        _fail(str(error), 2)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        _fail("cancelled", 130)
+    except MemoryError:
+        _fail("the machine ran out of memory; ask a smaller question", 1)
+    except Exception as error:
+        if os.environ.get("GPUGUIDE_DEBUG"):
+            raise
+        _fail(f"our fault: {type(error).__name__}: {error}; set GPUGUIDE_DEBUG=1 to see where", 1)
+
+
+def _fail(sentence: str, status: int) -> None:
+    print(f"gpuguide: {' '.join(sentence.split())}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+@app.command()
+def decide(
+    scenario: ScenarioFile = None,
+    set_: Overrides = None,
+    top: Annotated[int, typer.Option(min=1, help="Offers to print.")] = 10,
+    all_: Annotated[bool, typer.Option("--all", help="Append what does not fit, with the memory it lacks.")] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """
+    Rank every offer for a scenario, with verdict, funnel and remedies.
+
+    Example: `gpuguide decide --set workload=lora --set model=llama-3.1-8b --top 5`
+    """
+    from gpuguide.catalog.catalog import load_catalog
+    from gpuguide.catalog.scenarios import read_scenarios
+    from gpuguide.decide.pipeline import decide as answer
+
+    catalog = load_catalog()
+    asked = read_scenarios(scenario, set_ or ())
+    for one in asked:
+        decision = answer(catalog.resolve(one))
+        if as_json:
+            _print_json(decision.as_json(top=top, include_rejected=all_), indent=None if len(asked) > 1 else 2)
+        elif as_csv:
+            _print_csv(decision.table(top=top, include_rejected=all_), header=one is asked[0])
+        else:
+            from gpuguide.show.terminal import print_decision
+
+            print_decision(decision, top=top, include_rejected=all_)
+
+
+@app.command()
+def memory(scenario: ScenarioFile = None, set_: Overrides = None, as_json: AsJson = False) -> None:
+    """
+    Break down the memory of one GPU for the best plan on the accelerator asked for.
+
+    Example: `gpuguide memory --set workload=full --set model=llama-3.1-8b --set gpu=H100-SXM --set gpus=8`
+    """
+    from gpuguide.catalog.catalog import load_catalog
+    from gpuguide.catalog.scenarios import read_scenarios
+    from gpuguide.decide.pipeline import memory_of
+
+    catalog = load_catalog()
+    asked = read_scenarios(scenario, set_ or ())
+    for one in asked:
+        found = memory_of(catalog.resolve(one))
+        if as_json:
+            _print_json(found, indent=None if len(asked) > 1 else 2)
+        else:
+            from gpuguide.show.terminal import print_memory
+
+            print_memory(found, language=one.language)
+
+
+@app.command()
+def model(
+    source: Annotated[str, typer.Argument(help="Catalog name, config.json, model folder, .gguf file, or Hub id.")],
+    as_json: AsJson = False,
+) -> None:
+    """
+    Show what we know of a model: parameters, cache, stored bytes.
+
+    Example: `gpuguide model llama-3.1-8b`
+    """
+    from gpuguide.catalog.catalog import load_catalog
+    from gpuguide.catalog.source import facts, read_model
+
+    known = facts(read_model(source, load_catalog().models))
+    if as_json:
+        _print_json(known)
+    else:
+        from gpuguide.show.terminal import print_facts
+
+        print_facts(known)
+
+
+@app.command()
+def offers(
+    gpu: Annotated[list[str] | None, typer.Option(help="Accelerator; repeat for more.")] = None,
+    min_memory: Annotated[float, typer.Option(min=0, help="Least memory of one GPU. [GB]")] = 0.0,
+    provider: Annotated[list[str] | None, typer.Option(help="Provider; repeat for more.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="on_demand, marketplace, community or serverless.")] = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """
+    List the market: price per hour and per GPU, date and source of every row.
+
+    Example: `gpuguide offers --gpu H100-SXM --csv`
+    """
+    from gpuguide.catalog.catalog import load_catalog
+
+    table = load_catalog().offers(gpus=gpu or (), min_memory_gb=min_memory, providers=provider or (), kinds=kind or ())
+    if as_json:
+        _print_json(table.to_dict("records"))
+    elif as_csv:
+        _print_csv(table)
+    else:
+        from gpuguide.show.terminal import print_offers
+
+        print_offers(table)
+
+
+@app.command()
+def accuracy(
+    measurements: Annotated[
+        Path | None, typer.Option(help="Folder of measurement tables; the shipped one if left out.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="One table alone.")] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Every run instead of the figures of its table.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Compare estimates with published measurements, table by table.
+
+    Example: `gpuguide accuracy --table torch_memory`
+    """
+    from gpuguide.accuracy.report import score_folder
+    from gpuguide.catalog.catalog import load_catalog
+
+    scores = score_folder(load_catalog(), measurements, only=table)
+    if rows:
+        frame = scores.rows()
+        if as_json:
+            _print_json(frame.to_dict("records"))
+        else:
+            _print_csv(frame)
+    elif as_json:
+        _print_json(scores.as_json())
+    else:
+        from gpuguide.show.terminal import print_scores
+
+        print_scores(scores)
+
+
+@app.command("app")
+def app_(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 8866,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+) -> None:
+    """
+    Serve the pages with Voila on this machine.
+
+    Example: `gpuguide app --port 8866`
+    """
+    from gpuguide.app.serve import serve
+
+    serve(port=port, open_browser=open_browser)
+
+
+@app.command()
+def lab(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 8888) -> None:
+    """
+    Open the notebooks in JupyterLab.
+
+    Example: `gpuguide lab`
+    """
+    from gpuguide.app.serve import lab as start
+
+    start(port=port)
+
+
+def _print_json(value: Any, indent: int | None = 2) -> None:
+    from gpuguide.decide.decision import plain
+
+    print(json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def _print_csv(table: Any, header: bool = True) -> None:
+    sys.stdout.write(table.to_csv(index=False, header=header, lineterminator="\n"))

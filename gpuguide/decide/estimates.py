@@ -1,0 +1,147 @@
+"""
+What a job needs and how long it takes on every machine shape: memory and speed of the best plan, money not yet asked.
+
+Three workloads, one form of answer, so that cost and ranking need not know which was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuguide.decide.fit import Fit, best_plans, flat
+from gpuguide.decide.search import serving_pairs, training_pairs
+from gpuguide.errors import NotModelled
+from gpuguide.estimate.results import MemoryBreakdown, ServingSpeed
+from gpuguide.estimate.serving import serving_speed
+from gpuguide.estimate.serving_memory import kv_room_bytes, serving_fits_limit, serving_memory
+from gpuguide.estimate.training import training_speed
+from gpuguide.estimate.training_memory import training_memory
+from gpuguide.spec.assumptions import Assumptions
+from gpuguide.spec.hardware import Nodes
+from gpuguide.spec.job import ServingJob, TrainingJob
+from gpuguide.spec.model import Model
+from gpuguide.spec.plan import Plan
+from gpuguide.spec.scenario import Question
+from gpuguide.units import HOUR, Number
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Best plan of every shape that has a legal one; arrays are (band, shape) or (shape,), places as in `fit.shape`."""
+
+    fit: Fit
+    work_s: Floats  # useful time of the run; of one month when serving [s]
+    banded: Mapping[str, Floats]  # (band, shape), in the band order of `Assumptions`: least time first
+    single: Mapping[str, NDArray[np.generic]]  # (shape,), typical
+    meets_targets: NDArray[np.bool_]  # latency targets of the scenario, typical estimate
+
+
+def estimate(question: Question) -> Estimate:
+    """Best plan of every shape for the question's job."""
+    model, job = question.model, question.job
+    if isinstance(job, TrainingJob) and isinstance(model, Model):
+        return estimate_training(question, model, job)
+    if isinstance(job, ServingJob) and isinstance(model, Model):
+        return estimate_serving(question, model, job)
+    raise NotModelled(
+        f"workload {question.scenario.workload} of {model.name}", "choose a workload the model is made for"
+    )
+
+
+def estimate_training(question: Question, model: Model, job: TrainingJob) -> Estimate:
+    """Memory and step time of a training job."""
+    shapes = question.shapes
+
+    def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
+        return training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+
+    def seconds_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
+        return training_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions).step_s
+
+    fit = best_plans(
+        pairs=training_pairs(model, job, question.scenario, shapes),
+        shapes=shapes,
+        assumptions=question.assumptions,
+        usable_bytes=shapes.memory_bytes,
+        headroom=question.scenario.headroom,
+        memory_of=memory_of,
+        seconds_of=seconds_of,
+    )
+    speed = training_speed(model=model, job=job, plan=fit.plan, nodes=fit.nodes, assumptions=question.assumptions)
+    tokens_per_s = flat(speed.tokens_per_s)
+    parts = ("compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s")
+    parts += ("expert_parallel_s", "offload_s")
+    shape = tokens_per_s.shape
+    return Estimate(
+        fit=fit,
+        work_s=job.train_tokens / tokens_per_s,
+        banded={"tokens_per_s": tokens_per_s, "step_s": flat(speed.step_s), "mfu": _spread(speed.mfu, shape)},
+        single={part: _spread(getattr(speed, part), shape)[1] for part in parts}
+        | {"bound": _labels(speed.bound, shape)},
+        meets_targets=np.ones(shape[1], dtype=bool),
+    )
+
+
+def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estimate:
+    """Memory, latency and throughput of serving a model."""
+    shapes = question.shapes
+
+    def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
+        return serving_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+
+    def speed_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> ServingSpeed:
+        room = kv_room_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+        return serving_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions, kv_room_bytes=room)
+
+    def seconds_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
+        speed = speed_of(plan, nodes, assumptions)
+        late = (speed.tpot_s > (job.max_tpot_s or np.inf)) | (speed.ttft_s > (job.max_ttft_s or np.inf))
+        # A plan that misses the latency asked for comes after every plan that meets it; else throughput decides.
+        return np.where(late, 1e6 * (1 + speed.tpot_s), 1 / np.maximum(speed.tokens_per_s, 1e-9))
+
+    fit = best_plans(
+        pairs=serving_pairs(model, job, question.scenario, shapes),
+        shapes=shapes,
+        assumptions=question.assumptions,
+        usable_bytes=serving_fits_limit(job=job, nodes=shapes, assumptions=question.assumptions),
+        headroom=0.0,  # the engine's memory setting leaves it already
+        memory_of=memory_of,
+        seconds_of=seconds_of,
+    )
+    speed = speed_of(fit.plan, fit.nodes, question.assumptions)
+    tokens_per_s = flat(speed.tokens_per_s)
+    shape = tokens_per_s.shape
+    ttft_s, tpot_s, queue_s = (_spread(getattr(speed, name), shape) for name in ("ttft_s", "tpot_s", "queue_s"))
+    meets = (tpot_s[1] <= (job.max_tpot_s or np.inf)) & (ttft_s[1] <= (job.max_ttft_s or np.inf))
+    return Estimate(
+        fit=fit,
+        work_s=np.full(shape, job.hours_per_month * HOUR),
+        banded={"tokens_per_s": tokens_per_s, "ttft_s": ttft_s, "tpot_s": tpot_s, "queue_s": queue_s},
+        single={
+            "running": _spread(speed.running, shape)[1],
+            "replicas": _spread(speed.replicas, shape)[1],
+            "prefill_tokens_per_s": _spread(speed.prefill_tokens_per_s, shape)[1],
+            "bound": _labels(speed.bound, shape),
+        },
+        meets_targets=meets,
+    )
+
+
+def _spread(value: Number, shape: tuple[int, ...]) -> Floats:
+    """A result as (band, shape), whatever axes of it were left out."""
+    array = np.asarray(value, dtype=np.float64)
+    return np.broadcast_to(array.reshape(array.shape[0], -1) if array.ndim > 1 else array, shape)
+
+
+def _labels(value: NDArray[np.object_], shape: tuple[int, ...]) -> NDArray[np.object_]:
+    """Typical labels as (shape,)."""
+    array = np.asarray(value, dtype=object)
+    if array.ndim > 1:
+        array = array.reshape(array.shape[0], -1)[min(1, array.shape[0] - 1)]
+    return np.broadcast_to(array, shape[1:])

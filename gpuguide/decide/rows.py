@@ -1,0 +1,118 @@
+"""Rows of a ranking: everything known of the offers asked for, and of no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuguide.decide.cost import PARTS as COST_PARTS
+from gpuguide.decide.cost import CostBreakdown
+from gpuguide.decide.decision import PLACE
+from gpuguide.decide.estimates import Estimate
+from gpuguide.decide.fit import VERDICTS, flat
+from gpuguide.decide.market import Funnel
+from gpuguide.decide.search import Index, plan_as_dict
+from gpuguide.decide.storage import Feed
+from gpuguide.estimate.results import PARTS, MemoryBreakdown
+from gpuguide.spec.scenario import Question
+from gpuguide.units import BANDS, TYPICAL
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Estimates per shape and costs per offer, from which tables of chosen offers are made."""
+
+    question: Question
+    found: Estimate
+    cost: CostBreakdown
+    reads: Feed | None
+    place: Index  # (offer,): place of its shape in `found`
+    funnel: Funnel
+    on_front: NDArray[np.bool_]
+
+    def table(self, offers: Index) -> pd.DataFrame:
+        """The given offers in the given order; columns as `Decision` names them."""
+        fit, place, cost = self.found.fit, self.place[offers], self.cost
+        market = self.question.offers
+        columns: dict[str, Any] = {name: market[name].to_numpy()[offers] for name in PLACE}
+        columns["usd_per_hour"] = market["usd_per_hour"].to_numpy()[offers]
+        columns["fit"] = VERDICTS[fit.verdict[place]]
+        columns["plan"] = self._plans(place)
+        for part in PARTS:
+            columns[f"memory_{part}_bytes"] = banded(getattr(fit.memory, part), len(fit.shape))[TYPICAL, place]
+        columns |= bands("memory_total_{}_bytes", flat(fit.memory.total)[:, place])
+        columns["usable_bytes"] = fit.usable_bytes[place]
+        columns["missing_bytes"] = fit.missing_bytes[place]
+        for quantity, values in self.found.banded.items():
+            columns |= bands(f"{quantity}_{{}}", values[:, place])
+        for quantity, typical in self.found.single.items():
+            columns[quantity] = typical[place]
+        columns |= bands("hours_{}", cost.wall_hours[:, offers])
+        for part in COST_PARTS:
+            columns[f"cost_{part}_usd"] = np.broadcast_to(getattr(cost, part), cost.total.shape)[TYPICAL, offers]
+        columns |= bands("cost_total_{}_usd", cost.total[:, offers])
+        columns |= self._rates(offers)
+        columns["pareto"] = self.on_front[offers]
+        names = np.array([name for name, _ in self.funnel.remaining], dtype=object)
+        names[0] = ""
+        columns["dropped_by"] = names[self.funnel.dropped_at[offers]]
+        return pd.DataFrame(columns)
+
+    def memory(self, offer: int) -> MemoryBreakdown:
+        """Memory of one GPU of an offer by parts, each with shape (band,)."""
+        fit = self.found.fit
+        return MemoryBreakdown(
+            **{part: banded(getattr(fit.memory, part), len(fit.shape))[:, self.place[offer]] for part in PARTS}
+        )
+
+    def _rates(self, offers: Index) -> dict[str, Any]:
+        """Prices per unit of work, and what interruptions and storage do to the run."""
+        cost = self.cost
+        rates: dict[str, Any] = {}
+        optional = (
+            "usd_per_million_tokens", "usd_per_1000_items", "probability_in_time", "busy_share", "availability",
+            "total_if_stopped",
+        )  # fmt: skip
+        for name in optional:
+            value = getattr(cost, name)
+            if value is not None:
+                rates[name] = np.broadcast_to(value, cost.total.shape)[TYPICAL, offers]
+        for name in ("usd_per_useful_gpu_hour", "billed_hours", "expected_interruptions", "checkpoint_interval_s"):
+            rates[name] = np.broadcast_to(getattr(cost, name), cost.total.shape)[TYPICAL, offers]
+        if self.reads is not None:
+            rates["storage_slow_down"] = np.broadcast_to(self.reads.slow_down, cost.total.shape)[TYPICAL, offers]
+        if cost.risky is not None:
+            rates["risky"] = cost.risky[offers]
+        return rates
+
+    def _plans(self, place: Index) -> NDArray[np.object_]:
+        """Plans in words and numbers, one dictionary for each distinct shape."""
+        plans = np.empty(len(place), dtype=object)
+        distinct, back = np.unique(place, return_inverse=True)
+        words = [plan_as_dict(self.found.fit.plan.take(int(index))) for index in distinct]
+        for row, index in enumerate(back):
+            plans[row] = words[index]
+        return plans
+
+
+def bands(template: str, values: Floats) -> dict[str, Floats]:
+    """
+    Three columns of a banded quantity in numeric order.
+
+    Place 0 of the band axis needs the least time; a rate is highest there, so the ends may change places.
+    """
+    return {template.format(name): row for name, row in zip(BANDS, np.sort(values, axis=0), strict=True)}
+
+
+def banded(value: Any, entries: int) -> Floats:
+    """A part as (band, entries), whatever axes of it were left out."""
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim > 1:
+        array = array.reshape(array.shape[0], -1)
+    return np.broadcast_to(array, (len(BANDS), entries))

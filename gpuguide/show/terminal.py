@@ -1,0 +1,123 @@
+"""Decisions, memory, markets and scores as tables on a terminal; the same words and numbers as on the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from gpuguide.show.verdict import verdict_sentence, warning_sentences
+from gpuguide.text import Text
+
+if TYPE_CHECKING:
+    from gpuguide.decide.decision import Decision
+
+RATE_COLUMNS = {"serve": ("tpot_s_typical", "tokens_per_s_typical")}
+
+
+def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> None:
+    """Verdict, funnel, ranked offers and warnings."""
+    scenario = decision.scenario
+    text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
+    console = Console()
+    console.print(verdict_sentence(decision, text), style="bold", highlight=False)
+    steps = " -> ".join(f"{text.name('funnel', step)} {text.count(remaining)}" for step, remaining in decision.funnel)
+    console.print(steps, style="dim", highlight=False)
+    rows = decision.ranking.head(top)
+    if include_rejected:
+        rows = pd.concat([rows, decision.rejected.head(top)], ignore_index=True)
+    if len(rows):
+        console.print(_offers_table(rows, text, serving=scenario.workload == "serve"))
+    for sentence in warning_sentences(decision, text):
+        console.print(f"! {sentence}", highlight=False)
+
+
+def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("#", justify="right")
+    for key in ("provider", "instance_type", "gpu"):
+        table.add_column(text(f"column.{key}"), overflow="fold")
+    for key in ("gpus", "fit", "memory", "tokens_per_s", "hours", "usd_per_hour", "cost", "as_of"):
+        table.add_column(text(f"column.{key}"), justify="right")
+    for place, row in enumerate(rows.to_dict("records"), start=1):
+        gpus = f"{row['gpus']:.0f}" + (f" ({row['nodes']:.0f}x)" if row["nodes"] > 1 else "")
+        memory = f"{text.memory(row['memory_total_typical_bytes'])} / {text.memory(row['usable_bytes'])}"
+        rate = row.get("tokens_per_s_typical", row.get("items_per_s_typical"))
+        cost = f"{text.money(row['cost_total_low_usd'])} .. {text.money(row['cost_total_high_usd'])}"
+        cells = (row["provider"], row["instance_type"], row["gpu"], gpus, text.name("fit", row["fit"]), memory)
+        rest = (
+            text.number(rate),
+            text.duration(row["hours_typical"] * 3600),
+            text.money(row["usd_per_hour"]),
+            cost,
+            str(row["as_of"]),
+        )
+        table.add_row(str(place), *map(str, cells), *rest)
+    return table
+
+
+def print_memory(found: Mapping[str, Any], *, language: str) -> None:
+    """Parts of the memory of one GPU."""
+    text, console = Text(language), Console()
+    if not found["memory_bytes"]:
+        console.print(text("verdict.no_plan"), highlight=False)
+        return
+    console.print(
+        f"{found['model']}: {found['gpus']}x {found['gpu']}, {text.name('fit', found['fit'])}",
+        style="bold",
+        highlight=False,
+    )
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(text("column.part"))
+    table.add_column(text("column.memory"), justify="right")
+    for part, value in found["memory_bytes"].items():
+        if part != "total" and value:
+            table.add_row(text.name("part", part), text.memory(value))
+    total = found["memory_bytes"]["total"]
+    table.add_section()
+    table.add_row(
+        text("column.total"),
+        f"{text.memory(total['low'])} .. {text.memory(total['typical'])} .. {text.memory(total['high'])}",
+    )
+    table.add_row(text("column.usable"), text.memory(found["usable_bytes"]))
+    console.print(table)
+    plan = {name: value for name, value in found["plan"].items() if value not in (0, 1, "none", False)}
+    console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
+
+
+def print_facts(known: Mapping[str, Any]) -> None:
+    """What we know of a model, one line a fact."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in known.items():
+        shown = f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+        table.add_row(name, shown)
+    Console().print(table)
+
+
+def print_offers(offers: pd.DataFrame) -> None:
+    """The market, one line an offer."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in offers.columns:
+        numeric = pd.api.types.is_numeric_dtype(offers[name])
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in offers.itertuples(index=False):
+        table.add_row(*(f"{value:g}" if isinstance(value, float) else str(value) for value in row))
+    Console().print(table)
+
+
+def print_scores(scores: Any) -> None:
+    """Errors of every table of measurements."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("table")
+    for name in ("rows", "scored", "median error", "p90", "bias", "in band", "high/low", "right/wrong"):
+        table.add_column(name, justify="right")
+    for name, score in scores.by_table().items():
+        outcome = f"{score.outcomes['right']}/{score.outcomes['wrong']}" if score.outcomes else ""
+        shares = (score.median_abs_error, score.p90_abs_error, score.bias, score.within_band)
+        ratio = "" if score.median_band_ratio is None else f"{score.median_band_ratio:.2f}"
+        cells = ("" if share is None else f"{share:.1%}" for share in shares)
+        table.add_row(name, str(score.rows), str(score.scored), *cells, ratio, outcome)
+    Console().print(table)
