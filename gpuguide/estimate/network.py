@@ -102,10 +102,14 @@ def all_to_all_s(
     ranks: Number,
     nodes: Nodes,
     ranks_per_node: Number | None = None,
+    away_bytes: Number | None = None,
     assumptions: Assumptions | None = None,
 ) -> Floats:
     """
     Time to send each rank its share of every other rank's buffer; parameters as for `all_reduce_s`.
+
+    `away_bytes` is what one rank sends to other domains where that is not an equal share of the buffer: expert tokens
+    cross the fabric once for all experts of a domain. [bytes]
 
     Notes
     -----
@@ -116,7 +120,7 @@ def all_to_all_s(
     inside, domains = _layout(ranks, nodes, ranks_per_node)
     seconds = _inside_s((inside - 1) / ranks, nodes.ring, message, inside)
     if np.any(domains > 1):
-        away = message * (ranks - inside) / ranks
+        away = message * (ranks - inside) / ranks if away_bytes is None else np.asarray(away_bytes)
         rate = nodes.fabric_bytes_per_s / nodes.gpus_per_node
         across = away / rate + _fabric_delay_s(1.0, nodes, domains, message)
         seconds = np.where(domains > 1, np.maximum(seconds, across), seconds)

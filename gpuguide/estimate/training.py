@@ -32,9 +32,13 @@ from gpuguide.units import Number
 
 BOUNDS = np.array(["compute", "memory", "interconnect", "storage"], dtype=object)
 
-HIDDEN_PASSES = 24.0
-"""Bytes that small kernels of a block move forward, per token and hidden value: two norms (2 reads, 2 writes), two
-residual additions (4 reads, 2 writes), rotation and layout of queries and keys (2), in 16 bit. [bytes]"""
+HIDDEN_PASSES = 12.0
+"""Bytes that small kernels move forward for attention or an MLP, per token and hidden value: a norm (read, written), a
+residual addition (2 reads, written), a change of layout, in 16 bit. [bytes]"""
+RECURRENT_PASSES = 40.0
+"""The same per inner value of a recurrent layer: convolution, gates, scan and gated norm, each read and written. [bytes]"""
+STATE_SIZE = 128.0
+"""State elements per inner value of Mamba-2 layers. [-]"""
 FFN_PASSES = 6.0
 """The same per value of the MLP's width: gate and up read, product written. [bytes]"""
 BACKWARD_TIMES = 2.0
@@ -181,17 +185,20 @@ def _compute_s(
     rate16 = matmul_flops_per_s(nodes=nodes, precision="fp32" if precision == "fp32" else "bf16")
     share = assumptions["compute_matmul_share"]
     flops = training_flops_per_token(model=model, job=job)
-    expert_share = _routed_params(model) / block_params(model)
-    # Experts multiply many small matrices, some longer than others: both slow them by one factor.
-    slower = 1.0 + expert_share * (assumptions["training_speed_expert_slowdown"] - 1.0) if model.is_moe else 1.0
     again = _recomputed(plan, 0.0) * _recompute_share(model)
-    blocks = flops.block + flops.adapters + flops.block_forward * again
-    tokens = split.tokens / (split.tensor * split.pipeline)
-    multiplied = tokens * blocks * slower / rate
-    # Few tokens leave the multiplication waiting for its weights.
     passes = flops.block / flops.block_forward + again
-    weights = 2.0 * _local_params(model, split) / memory
-    multiplied = np.maximum(multiplied, passes * weights)
+    tokens = split.tokens / (split.tensor * split.pipeline)
+    # Few tokens leave a multiplication waiting for its weights and for the gradients it adds to.
+    held = 2.0 * passes + (0.0 if job.method in ("lora", "qlora") else 2.0 * job.recipe.gradient_bytes)
+    routed = 2.0 * _routed_params(model)
+    dense = tokens * (passes * (flops.block_forward - routed) + flops.adapters)
+    dense_held = held * (model.params - model.params_routed_experts) / (split.tensor * split.pipeline)
+    multiplied = np.maximum(dense / rate, dense_held / memory)
+    if model.is_moe:
+        slower = assumptions["training_speed_expert_slowdown"]
+        routed_held = held * model.params_routed_experts / (split.expert * split.pipeline)
+        # Many small multiplications hide neither: what they compute and what they hold add up.
+        multiplied = multiplied + tokens * passes * routed * slower / rate + routed_held / memory
     head = tokens * flops.head / rate16
     attention = flops.attention + flops.attention_forward * _recomputed(plan, 1.0)
     if job.attention == "fused":
@@ -243,26 +250,43 @@ def _local_params(model: Model, split: _Split) -> Floats:
 
 
 def _memory_bound_s(model: Model, job: TrainingJob, plan: Plan, split: _Split, memory: Floats) -> Floats:
-    """Norms, residuals, activations, casts and the loss of one micro-batch; sequence parallel splits them all. [s]"""
-    width = model.ffn
+    """Norms, residuals, activations, casts and loss of one micro-batch. [s]"""
+    mlp_layers = _mlp_layers(model)
+    width = (mlp_layers - model.moe_layers) * model.ffn
     if model.is_moe:
-        active = model.experts_per_token + model.shared_experts
-        share = np.asarray(model.moe_layers) / model.layers
-        width = share * active * model.moe_ffn + (1.0 - share) * model.ffn
+        width = width + model.moe_layers * (model.experts_per_token + model.shared_experts) * model.moe_ffn
     gated = 1.0 if model.gated_mlp else 2.0 / 3.0
-    forward = HIDDEN_PASSES * model.hidden + FFN_PASSES * gated * width
+    hidden = _sublayers(model) * model.hidden
+    forward = HIDDEN_PASSES * hidden + FFN_PASSES * gated * width
+    forward = forward + RECURRENT_PASSES * model.recurrent_elements / STATE_SIZE
     if job.fused_norms:
         forward = 0.6 * forward
-    again = 1.0 + BACKWARD_TIMES + _recomputed(plan, 0.5)
-    per_layer = forward * again
+    moved = forward * (1.0 + BACKWARD_TIMES + _recomputed(plan, 0.5))
     if job.recipe.compute_precision in ("fp8", "fp4"):
-        per_layer = per_layer + CAST_BYTES * (2.0 + _recomputed(plan, 0.0)) * (3.0 * model.hidden + width)
+        moved = moved + CAST_BYTES * (2.0 + _recomputed(plan, 0.0)) * (1.5 * hidden + width)
     if model.is_moe:
-        per_layer = per_layer + ROUTED_PASSES * model.hidden * model.experts_per_token * model.moe_layers / model.layers
+        moved = moved + ROUTED_PASSES * model.hidden * model.experts_per_token * model.moe_layers
     scale = job.recipe.activation_bytes / 2.0
     loss = FUSED_LOSS_BYTES if job.fused_loss else LOSS_BYTES
-    per_token = scale * per_layer * split.layers + loss * model.vocab / split.pipeline
+    per_token = (scale * moved + loss * model.vocab) / split.pipeline
     return np.asarray(split.tokens / split.tensor * per_token / memory)
+
+
+def _mixers(model: Model) -> Number:
+    """Layers with attention or a recurrence; where the model does not say, all. [-]"""
+    stated = model.layers_full + model.layers_windowed + model.layers_recurrent
+    return np.where(np.asarray(stated) > 0, np.minimum(stated, model.layers), model.layers)
+
+
+def _mlp_layers(model: Model) -> Number:
+    """Layers with an MLP or experts: all, or those without a mixer where the model has layers of either kind. [-]"""
+    mixers = _mixers(model)
+    return np.where(mixers < model.layers, model.layers - mixers, model.layers)
+
+
+def _sublayers(model: Model) -> Number:
+    """Mixers and MLPs, each with its norm and residual. [-]"""
+    return _mixers(model) + _mlp_layers(model)
 
 
 def _optimizer_step_s(
@@ -298,10 +322,10 @@ def _tensor_s(model: Model, job: TrainingJob, plan: Plan, split: _Split, nodes: 
     for the weight gradients. Expert layers have no tensor-parallel MLP: their tokens travel in the all-to-all.
     """
     seconds: Floats = np.zeros(1)
-    halves = 2.0 - (np.asarray(model.moe_layers) / model.layers if model.is_moe else 0.0)
+    halves = (_sublayers(model) - model.moe_layers) / split.pipeline
     if np.any(split.tensor > 1):
         message = split.tokens * model.hidden * 2.0
-        times = halves * (2.0 + 3.0 + 2.0 * _recomputed(plan, 0.0)) * split.layers
+        times = halves * (2.0 + 3.0 + 2.0 * _recomputed(plan, 0.0))
         seconds = times * network.all_gather_s(message_bytes=message, ranks=split.tensor, nodes=nodes)
     if np.any(split.context > 1):
         cached = 2.0 * model.kv_heads * model.head_dim * 2.0
@@ -322,20 +346,30 @@ def _expert_s(model: Model, job: TrainingJob, split: _Split, nodes: Nodes, assum
     """
     Sending tokens to experts and back in one micro-batch, and the host's work for each expert layer. [s]
 
-    Two exchanges forward and two backward; a token goes once to each rank that holds any of its experts.
+    Two exchanges forward and two backward; a token goes once to each machine and each GPU that holds any of its experts.
     """
     if not model.is_moe:
         return np.zeros((1, 1, 1))
     layers = model.moe_layers / split.pipeline
     ranks = split.expert
-    # Of top_k draws over `ranks` ranks, this many differ.
-    reached = ranks * (1.0 - (1.0 - 1.0 / ranks) ** model.experts_per_token)
-    message = split.tokens / split.tensor * model.hidden * 2.0 * reached
     inside = np.maximum(np.minimum(ranks, nodes.all_reduce.domain_gpus), 1.0)
-    exchange = network.all_to_all_s(message_bytes=message, ranks=ranks, nodes=nodes, ranks_per_node=inside)
+    sent = split.tokens / split.tensor * model.hidden * 2.0
+    domains = ranks / inside
+    exchange = network.all_to_all_s(
+        message_bytes=sent * _reached(ranks, model.experts_per_token),
+        ranks=ranks,
+        nodes=nodes,
+        ranks_per_node=inside,
+        away_bytes=sent * _reached(domains, model.experts_per_token) * (1.0 - 1.0 / domains),
+    )
     travelling = 4.0 * exchange * _exposed(assumptions, "training_speed_expert_overlap")
     host = assumptions["training_speed_expert_layer_s"]
     return np.asarray(layers * (travelling / assumptions["network_link_efficiency"] + host))
+
+
+def _reached(places: Floats, experts: Number) -> Floats:
+    """How many of equally likely places that many draws reach: a token goes once to each of them. [-]"""
+    return places * (1.0 - (1.0 - 1.0 / places) ** experts)
 
 
 def _launch_s(model: Model, plan: Plan, split: _Split, assumptions: Assumptions) -> Floats:
