@@ -153,7 +153,7 @@ def selective_scan(
 
 def structured_scan(
     d: Draft, layers: Layers, *, hidden: int, heads: int, head_dim: int, groups: int, state: int, kernel: int,
-    conv_bias: bool, bias: bool, gated_norm: bool, prefix: str, inner: int | None = None,
+    conv_bias: bool, bias: bool, gated_norm: bool, prefix: str, inner: int | None = None, out_bias: bool | None = None,
 ) -> None:  # fmt: skip
     """Mamba-2 layer: a state per head; queries and keys (B, C) shared within a group."""
     width = heads * head_dim if inner is None else inner
@@ -164,7 +164,7 @@ def structured_scan(
     if conv_bias:
         d.other(f"{prefix}conv1d.bias", convolved, layers=layers)
     d.linear(f"{prefix}in_proj", width + convolved + heads, hidden, layers, bias=bias)
-    d.linear(f"{prefix}out_proj", hidden, width, layers, bias=bias)
+    d.linear(f"{prefix}out_proj", hidden, width, layers, bias=bias if out_bias is None else out_bias)
     if gated_norm:
         d.other(f"{prefix}norm", width, layers=layers)
     d.keeps(layers, heads * head_dim * state + convolved * kernel)

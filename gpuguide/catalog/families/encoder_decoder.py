@@ -74,10 +74,13 @@ def bart(v: Values, d: Draft) -> None:
     decoder = _stack(v, d, "decoder", "text", cross=True, key_bias=True, final_norm=final)
     _common(v, d, decoder)
     d.max_context = v.number("max_position_embeddings")
+    tied = v.flag("tie_word_embeddings")
     for part in (ENCODER, "text"):
+        if not tied:
+            d.other(f"{part}.embed_tokens", v.number("vocab_size"), hidden, part="embedding")
         d.other(f"{part}.embed_positions", d.max_context + 2, hidden, part=part)
         norm(d, f"{part}.layernorm_embedding", hidden, bias=True, part=part)
-    d.embedding(v.number("vocab_size"), hidden, tied=v.flag("tie_word_embeddings"))
+    d.embedding(v.number("vocab_size"), hidden, tied=tied)
 
 
 def whisper(v: Values, d: Draft) -> None:

@@ -17,7 +17,9 @@ def _embed(v: Values, d: Draft, hidden: int, norms: int) -> None:
     for place in range(norms):
         norm(d, f"{LAYER}norm_{place}", hidden, range(d.layers))
     norm(d, "model.norm", hidden)
-    d.embedding(v.number("vocab_size"), hidden, tied=v.flag("tie_word_embeddings"))
+    # Nemotron-H and Kimi Linear never tie, whatever their config says.
+    tied = v.flag("tie_word_embeddings") and v.model_type not in ("nemotron_h", "kimi_linear")
+    d.embedding(v.number("vocab_size"), hidden, tied=tied)
 
 
 def _rank(v: Values, key: str, hidden: int) -> int:
@@ -88,6 +90,7 @@ def _scan_of(v: Values, d: Draft, layers: list[int], hidden: int, *, inner: int,
         d, layers, hidden=hidden, heads=heads, head_dim=head_dim, groups=v.number("mamba_n_groups"),
         state=v.number("mamba_d_state"), kernel=v.number("mamba_d_conv"), conv_bias=v.flag("mamba_conv_bias"),
         bias=v.flag("mamba_proj_bias"), gated_norm=gated_norm, prefix=LAYER + "mamba.",
+        out_bias=v.flag("projectors_bias") if v.model_type == "falcon_h1" else None,
     )  # fmt: skip
 
 
@@ -154,7 +157,7 @@ def nemotron_h(v: Values, d: Draft) -> None:
     s = Shape(layers=len(kinds), hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     d.layers, d.hidden, d.heads, d.kv_heads, d.head_dim = s.layers, hidden, heads, kv_heads, head_dim
     d.max_context, d.gated, prefix = v.optional("max_position_embeddings"), False, LAYER + "mixer."
-    attention(d, s, of_type(kinds, "full_attention"), bias=v.flag("attention_bias"), prefix=prefix)
+    attention(d, s, of_type(kinds, "full_attention"), prefix=prefix)
     scanning = of_type(kinds, "linear_attention")
     if scanning:
         structured_scan(
@@ -241,7 +244,7 @@ def kimi_linear(v: Values, d: Draft) -> None:
     layers, hidden = v.layers(), v.number("hidden_size")
     d.layers, d.max_context = layers, v.optional("max_position_embeddings")
     kinds, nested = v.words("layer_types", layers), v.given.get("linear_attn_config")
-    linear_config = v.part("linear_attn_config", "") if isinstance(nested, dict) else None
+    linear_config = Values(nested, "", path="linear_attn_config.", defaulted=v.defaulted) if isinstance(nested, dict) else None
     if kinds is None:
         full = linear_config.numbers("full_attn_layers") if linear_config else None
         places = {layer - 1 for layer in full} if full is not None else {layer for layer in range(4, layers, 4)}

@@ -39,7 +39,7 @@ def multimodal(decoders: dict[str, Parser]) -> Parser:
 def _tie(v: Values, text: Values, d: Draft) -> None:
     """The whole model says whether the head is tied; some classes ask the decoder's config as well."""
     tied = v.flag("tie_word_embeddings")
-    if v.model_type in ("qwen2_vl", "qwen2_5_vl", "llava") and not tied:
+    if v.model_type == "llama4" or (v.model_type in ("qwen2_vl", "qwen2_5_vl", "llava") and not tied):
         tied = text.flag("tie_word_embeddings")
     if tied == d.tied:
         return

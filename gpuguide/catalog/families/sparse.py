@@ -20,10 +20,13 @@ def _finish(v: Values, d: Draft, hidden: int, *, norms: int = 2, shift: bool = F
 
 def mixtral(v: Values, d: Draft) -> None:
     """Mixtral, OLMoE, Phi-MoE, Granite MoE, MiniMax M2: every layer routes, experts as wide as `intermediate_size`."""
-    s, kind = read_shape(v, d, head_dim=v.model_type not in ("granitemoe_",)), v.model_type
+    s, kind = read_shape(v, d), v.model_type
     every, bias = range(s.layers), kind in ("phimoe", "olmoe", "granitemoe") and v.flag("attention_bias")
     local = windows(v, d, None) if kind in ("mixtral", "phimoe") else []
-    attention(d, s, every, bias=bias, qk_norm="full" if kind in ("olmoe", "minimax_m2") else "", windowed=local)
+    attention(d, s, every, bias=bias, qk_norm="full" if kind == "minimax_m2" else "", windowed=local)
+    if kind == "olmoe":
+        norm(d, LAYER + "self_attn.q_norm", s.hidden, every)
+        norm(d, LAYER + "self_attn.k_norm", s.hidden // s.heads * s.kv_heads, every)
     d.ffn = v.number("intermediate_size")
     count = v.number("num_experts" if kind == "olmoe" else "num_local_experts")
     experts(d, s.hidden, d.ffn, every, count=count, top_k=v.number("num_experts_per_tok"))
@@ -147,14 +150,15 @@ def deepseek(v: Values, d: Draft) -> None:
         first = 1 if kind == "glm4_moe_lite" else v.number("first_k_dense_replace", least=0)
         sparse = list(range(min(first, layers), layers))
     d.ffn = v.number("intermediate_size")
-    mlp(d, hidden, d.ffn, rest(layers, sparse), bias=kind == "deepseek_v2" and v.flag("mlp_bias"))
+    bias = kind == "deepseek_v2" and v.flag("mlp_bias")
+    mlp(d, hidden, d.ffn, rest(layers, sparse), bias=bias)
     if sparse:
         width, count = v.number("moe_intermediate_size"), v.number("n_routed_experts")
         experts(d, hidden, width, sparse, count=count, top_k=v.number("num_experts_per_tok"))
         shared = v.optional("n_shared_experts", least=0)
         if shared:
             d.shared_experts = shared
-            mlp(d, hidden, width * shared, sparse, prefix=LAYER + "mlp.shared_experts.")
+            mlp(d, hidden, width * shared, sparse, bias=bias, prefix=LAYER + "mlp.shared_experts.")
     _finish(v, d, hidden)
     if v.has("num_nextn_predict_layers") and sparse:
         # A prediction layer is one more sparse layer, two norms, a joining matrix and the norm before the shared head.
@@ -201,7 +205,7 @@ def ernie_moe(v: Values, d: Draft) -> None:
         if shared:
             d.shared_experts = shared
             mlp(d, s.hidden, width * shared, sparse, prefix=LAYER + "mlp.shared_experts.", bias=bias)
-    _finish(v, d, s.hidden)
+    _finish(v, d, s.hidden, head_bias=bias)
 
 
 def dbrx(v: Values, d: Draft) -> None:
