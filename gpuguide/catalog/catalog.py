@@ -139,7 +139,11 @@ class Catalog:
         """
         table = self.market
         keep = np.ones(len(table), dtype=bool)
-        for column, kind, asked in (("gpu", "GPU", gpus), ("provider", "provider", providers), ("kind", "kind of offer", kinds)):
+        for column, kind, asked in (
+            ("gpu", "GPU", gpus),
+            ("provider", "provider", providers),
+            ("kind", "kind of offer", kinds),
+        ):
             known = [*table[column].unique(), *(self.gpus if column == "gpu" else ())]
             names = [_spelling(kind, name, known) for name in asked]
             keep &= table[column].isin(names).to_numpy() if names else True
@@ -150,7 +154,9 @@ class Catalog:
         )
         columns = ["provider", "instance_type", "region", "gpu", "gpus_per_node", "gpu_memory_gb", "pricing", "kind"]
         columns += ["usd_per_hour", "usd_per_gpu_hour", "as_of", "age_days", "source", "note"]
-        return shown.sort_values(["usd_per_gpu_hour", "as_of"], ascending=[True, False], kind="stable")[columns].reset_index(drop=True)
+        return shown.sort_values(["usd_per_gpu_hour", "as_of"], ascending=[True, False], kind="stable")[
+            columns
+        ].reset_index(drop=True)
 
     def resolve(self, scenario: Scenario) -> Question:
         """
@@ -211,6 +217,9 @@ class Catalog:
         if machines not in self._clusters:
             table = offers.clusters(self.market, machines)
             distinct, table["shape"] = _distinct_shapes(table)
+            table["gpu_code"] = pd.factorize(table["gpu"])[0]
+            # Words as plain objects: Arrow strings are slow to compare and to take rows from.
+            table = table.astype({name: object for name in table.columns if table[name].dtype == "str"})
             self._clusters[machines] = (table, shapes.nodes_of(distinct, self.gpus))
         return self._clusters[machines]
 

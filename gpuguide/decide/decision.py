@@ -4,92 +4,138 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from gpuguide.decide.cost import PARTS as COST_PARTS
+from gpuguide.decide.rows import PLACE, Rows
+from gpuguide.decide.words import verdict_of, warnings_of
 from gpuguide.estimate.results import PARTS, MemoryBreakdown
 from gpuguide.spec.scenario import Question, Scenario
 from gpuguide.units import BANDS
 
-COST_PARTS = ("compute", "rounding", "interruptions", "checkpoints", "storage", "egress", "setup", "idle", "total")
+if TYPE_CHECKING:
+    from gpuguide.decide.remedies import Remedy
+
+MOST_REJECTED = 500
+"""Of the offers that do not fit, so many are listed in `Decision.rejected`."""
 SPEED_BANDS = ("tokens_per_s", "step_s", "mfu", "ttft_s", "tpot_s", "queue_s", "items_per_s", "batch_s")
 SPEED_PARTS = (
     "compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s", "expert_parallel_s",
     "offload_s", "encode_s", "denoise_s", "decode_s",
 )  # fmt: skip
-PLACE = (
-    "provider",
-    "region",
-    "instance_type",
-    "gpu",
-    "gpus",
-    "nodes",
-    "pricing",
-    "kind",
-    "as_of",
-    "age_days",
-    "source",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """
-    What we can say about a question.
+    What we can say about a question; tables are made when they are asked for, and then kept.
 
     Attributes
     ----------
-    ranking : DataFrame
-        Offers that fit or are tight, best first by the scenario's preference. Columns: those of `PLACE`, `fit`, `plan`,
-        `memory_<part>_bytes`, `memory_total_<band>_bytes`, `usable_bytes`, `missing_bytes`, `<speed>_<band>`, `bound`,
-        `hours_<band>`, `cost_<part>_usd`, `cost_total_<band>_usd`, `usd_per_hour`, `usd_per_million_tokens`, `pareto`.
-    rejected : DataFrame
-        The other offers, same columns, with the step of the funnel that removed each in `dropped_by`.
-    by_gpu : DataFrame
-        For each GPU the best offer of either list, nearest to fitting first where none fits.
-    funnel : sequence of (step, remaining)
-        Offers left after each filter, in the order memory, bandwidth, topology, price.
-    memory : MemoryBreakdown or None
-        Of the best plan, per GPU, band axis first; None when no plan is legal.
-    verdict : mapping
-        Key of the sentence and the values it names.
-    warnings : sequence of (key, values)
-        What a reader should know before acting.
+    question : Question
+        With defaults filled.
+    rows : Rows
+        Estimates from which the tables are made.
+    best_first, others : array of int
+        Places in the market of what fits or is tight, best first, and of the rest, nearest to fitting first.
     """
 
     question: Question
-    ranking: pd.DataFrame
-    rejected: pd.DataFrame
-    by_gpu: pd.DataFrame
-    funnel: Sequence[tuple[str, int]]
-    memory: MemoryBreakdown | None
-    verdict: Mapping[str, Any]
-    warnings: Sequence[tuple[str, Mapping[str, Any]]]
+    rows: Rows
+    best_first: NDArray[np.intp]
+    others: NDArray[np.intp]
 
     @property
     def scenario(self) -> Scenario:
         """The question's scenario with defaults filled."""
         return self.question.scenario
 
-    @property
+    @cached_property
+    def ranking(self) -> pd.DataFrame:
+        """
+        Offers that fit or are tight, best first by the scenario's preference.
+
+        Columns: those of `PLACE`, `fit`, `plan`, `memory_<part>_bytes`, `memory_total_<band>_bytes`, `usable_bytes`,
+        `missing_bytes`, `<speed>_<band>`, `bound`, `hours_<band>`, `cost_<part>_usd`, `cost_total_<band>_usd`,
+        `usd_per_hour`, `usd_per_million_tokens`, `pareto`.
+        """
+        return self.rows.table(self.best_first)
+
+    @cached_property
+    def rejected(self) -> pd.DataFrame:
+        """The nearest of the other offers, same columns; `dropped_by` names the step that removed each."""
+        return self.rows.table(self.others[:MOST_REJECTED])
+
+    @cached_property
+    def by_gpu(self) -> pd.DataFrame:
+        """Of each GPU the best offer, those that fit first, then by how little they miss."""
+        both = np.concatenate([self.best_first, self.others])
+        first = np.sort(np.unique(self.question.offers["gpu_code"].to_numpy()[both], return_index=True)[1])
+        return self.rows.table(both[first])
+
+    def top(self, most: int) -> pd.DataFrame:
+        """The first rows of the ranking, or where nothing fits of the rejected."""
+        return self.rows.table((self.best_first if len(self.best_first) else self.others)[:most])
+
+    @cached_property
     def best(self) -> pd.Series | None:
         """First row of the ranking, or None when nothing fits."""
-        return None if self.ranking.empty else self.ranking.iloc[0]
+        return self.top(1).iloc[0] if len(self.best_first) else None
+
+    @property
+    def funnel(self) -> Sequence[tuple[str, int]]:
+        """Offers left after each filter: what the job needs first, then what the renter accepts."""
+        return self.rows.funnel.remaining
+
+    @cached_property
+    def memory(self) -> MemoryBreakdown | None:
+        """Of the best plan (or the nearest to fitting), per GPU, band axis first; None when no plan is legal."""
+        first = self.best_first if len(self.best_first) else self.others
+        return self.rows.memory(int(first[0])) if len(first) else None
+
+    @cached_property
+    def verdict(self) -> Mapping[str, Any]:
+        """Key of the sentence that answers first, and the values it names."""
+        return verdict_of(self)
+
+    @cached_property
+    def warnings(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """Keys and values of what a reader should know before acting."""
+        return warnings_of(self)
+
+    @cached_property
+    def remedies(self) -> Sequence[Remedy]:
+        """What would help, best first; each is a decision of its own, so the first look takes a moment."""
+        from gpuguide.decide.remedies import remedies
+
+        return remedies(self)
+
+    def table(self, *, top: int, include_rejected: bool = False) -> pd.DataFrame:
+        """Ranked offers as a flat table, plans spelt out in words."""
+        places = self.best_first[:top]
+        if include_rejected:
+            places = np.concatenate([places, self.others])
+        flat = self.rows.table(places)
+        return flat.assign(plan=[", ".join(f"{key}={value}" for key, value in plan.items()) for plan in flat["plan"]])
 
     def as_json(self, *, top: int | None = None, include_rejected: bool = False) -> dict[str, Any]:
         """Plain values: bytes, seconds, tokens, USD; a band is a mapping of low, typical and high."""
-        rows = self.ranking if top is None else self.ranking.head(top)
-        ranking = [row_as_json(row) for row in rows.to_dict("records")]
+        places = self.best_first[:top]
         if include_rejected:
-            ranking += [row_as_json(row) for row in self.rejected.to_dict("records")]
+            places = np.concatenate([places, self.others])
+        ranking = [row_as_json(row) for row in self.rows.table(places).to_dict("records")]
         model = self.question.model
         return {
             "scenario": self.scenario.model_dump(mode="json"),
             "model": {"name": model.name, "kind": model.kind, "params": float(model.params), "source": model.source},
             "funnel": [{"step": step, "remaining": remaining} for step, remaining in self.funnel],
             "ranking": ranking,
+            "remedies": [remedy.as_json() for remedy in self.remedies],
             "verdict": plain(dict(self.verdict)),
             "warnings": [{"key": key, **plain(dict(values))} for key, values in self.warnings],
         }
@@ -102,7 +148,7 @@ def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:
     memory |= {f"total_{band}": row[f"memory_total_{band}_bytes"] for band in ("low", "high")}
     speed: dict[str, Any] = {name: _band(row, f"{name}_{{}}") for name in SPEED_BANDS if f"{name}_typical" in row}
     speed |= {name: row[name] for name in SPEED_PARTS if name in row}
-    cost = {part: row[f"cost_{part}_usd"] for part in COST_PARTS[:-1]} | {"total": _band(row, "cost_total_{}_usd")}
+    cost = {part: row[f"cost_{part}_usd"] for part in COST_PARTS} | {"total": _band(row, "cost_total_{}_usd")}
     nested = {name: row[name] for name in PLACE} | {
         "fit": row["fit"],
         "plan": row["plan"],

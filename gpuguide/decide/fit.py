@@ -25,7 +25,7 @@ SecondsOf = Callable[[Plan, Nodes, Assumptions], Number]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The chosen plan of every shape that has a legal one; all arrays have one entry per such shape, in rising order."""
+    """The chosen plan of every shape that has a legal one; one entry per such shape, in rising order."""
 
     shape: Index  # places among the question's shapes
     plan: Plan

@@ -11,8 +11,8 @@ from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.storage import Feed, feed, needed_bytes_per_s
 from gpuguide.estimate.memory import adapter_params
 from gpuguide.estimate.weights import stored_weights
-from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
-from gpuguide.spec.model import MediaModel, Model
+from gpuguide.spec.job import ServingJob, TrainingJob
+from gpuguide.spec.model import Model
 from gpuguide.spec.scenario import Question
 
 Index = NDArray[np.intp]

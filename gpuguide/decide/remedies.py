@@ -111,7 +111,7 @@ def changes(scenario: Scenario) -> Iterator[Mapping[str, Any]]:
         yield {"gpus": scenario.gpus * 2, "nodes": None}
     if scenario.gpu or scenario.providers or scenario.regions:
         yield {"gpu": (), "providers": (), "regions": ()}
-    if scenario.pricing == "on_demand" and not scenario.workload == "serve":
+    if scenario.pricing == "on_demand" and scenario.workload != "serve":
         yield {"pricing": "any"}
 
 

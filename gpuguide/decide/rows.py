@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.cost import CostBreakdown
-from gpuguide.decide.decision import PLACE
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.fit import VERDICTS, flat
 from gpuguide.decide.market import Funnel
+from gpuguide.decide.price import price
 from gpuguide.decide.search import Index, plan_as_dict
 from gpuguide.decide.storage import Feed
 from gpuguide.estimate.results import PARTS, MemoryBreakdown
@@ -23,25 +23,33 @@ from gpuguide.units import BANDS, TYPICAL
 
 Floats = NDArray[np.float64]
 
+PLACE = (
+    "provider", "region", "instance_type", "gpu", "gpus", "nodes", "pricing", "kind", "as_of", "age_days", "source",
+)  # fmt: skip
+"""Columns taken from the market as they are."""
+RATES = (
+    "usd_per_million_tokens", "usd_per_1000_items", "usd_per_useful_gpu_hour", "probability_in_time", "billed_hours",
+    "expected_interruptions", "checkpoint_interval_s", "busy_share", "availability", "total_if_stopped",
+)  # fmt: skip
+"""Columns taken from the cost as they are, where it has them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Estimates per shape and costs per offer, from which tables of chosen offers are made."""
+    """Estimates per shape and the market, from which tables of chosen offers are made on demand."""
 
     question: Question
     found: Estimate
-    cost: CostBreakdown
-    reads: Feed | None
     place: Index  # (offer,): place of its shape in `found`
     funnel: Funnel
-    on_front: NDArray[np.bool_]
+    on_front: NDArray[np.bool_]  # (offer,)
 
     def table(self, offers: Index) -> pd.DataFrame:
         """The given offers in the given order; columns as `Decision` names them."""
-        fit, place, cost = self.found.fit, self.place[offers], self.cost
-        market = self.question.offers
-        columns: dict[str, Any] = {name: market[name].to_numpy()[offers] for name in PLACE}
-        columns["usd_per_hour"] = market["usd_per_hour"].to_numpy()[offers]
+        fit, place = self.found.fit, self.place[offers]
+        market = self.question.offers.iloc[offers]
+        cost, reads = price(self.question, self.found, place, market)
+        columns: dict[str, Any] = {name: market[name].to_numpy() for name in (*PLACE, "usd_per_hour")}
         columns["fit"] = VERDICTS[fit.verdict[place]]
         columns["plan"] = self._plans(place)
         for part in PARTS:
@@ -53,16 +61,16 @@ class Rows:
             columns |= bands(f"{quantity}_{{}}", values[:, place])
         for quantity, typical in self.found.single.items():
             columns[quantity] = typical[place]
-        columns |= bands("hours_{}", cost.wall_hours[:, offers])
+        columns |= bands("hours_{}", cost.wall_hours)
         for part in COST_PARTS:
-            columns[f"cost_{part}_usd"] = np.broadcast_to(getattr(cost, part), cost.total.shape)[TYPICAL, offers]
-        columns |= bands("cost_total_{}_usd", cost.total[:, offers])
-        columns |= self._rates(offers)
+            columns[f"cost_{part}_usd"] = np.broadcast_to(getattr(cost, part), cost.total.shape)[TYPICAL]
+        columns |= bands("cost_total_{}_usd", cost.total)
+        columns |= _rates(cost, reads)
         columns["pareto"] = self.on_front[offers]
-        names = np.array([name for name, _ in self.funnel.remaining], dtype=object)
-        names[0] = ""
+        names = np.array(["", *(name for name, _ in self.funnel.remaining[1:])], dtype=object)
         columns["dropped_by"] = names[self.funnel.dropped_at[offers]]
-        return pd.DataFrame(columns)
+        # Columns of words stay what they are: turning them into Arrow strings takes longer than all the rest.
+        return pd.DataFrame({name: _column(values) for name, values in columns.items()})
 
     def memory(self, offer: int) -> MemoryBreakdown:
         """Memory of one GPU of an offer by parts, each with shape (band,)."""
@@ -70,26 +78,6 @@ class Rows:
         return MemoryBreakdown(
             **{part: banded(getattr(fit.memory, part), len(fit.shape))[:, self.place[offer]] for part in PARTS}
         )
-
-    def _rates(self, offers: Index) -> dict[str, Any]:
-        """Prices per unit of work, and what interruptions and storage do to the run."""
-        cost = self.cost
-        rates: dict[str, Any] = {}
-        optional = (
-            "usd_per_million_tokens", "usd_per_1000_items", "probability_in_time", "busy_share", "availability",
-            "total_if_stopped",
-        )  # fmt: skip
-        for name in optional:
-            value = getattr(cost, name)
-            if value is not None:
-                rates[name] = np.broadcast_to(value, cost.total.shape)[TYPICAL, offers]
-        for name in ("usd_per_useful_gpu_hour", "billed_hours", "expected_interruptions", "checkpoint_interval_s"):
-            rates[name] = np.broadcast_to(getattr(cost, name), cost.total.shape)[TYPICAL, offers]
-        if self.reads is not None:
-            rates["storage_slow_down"] = np.broadcast_to(self.reads.slow_down, cost.total.shape)[TYPICAL, offers]
-        if cost.risky is not None:
-            rates["risky"] = cost.risky[offers]
-        return rates
 
     def _plans(self, place: Index) -> NDArray[np.object_]:
         """Plans in words and numbers, one dictionary for each distinct shape."""
@@ -99,6 +87,24 @@ class Rows:
         for row, index in enumerate(back):
             plans[row] = words[index]
         return plans
+
+
+def _rates(cost: CostBreakdown, reads: Feed | None) -> dict[str, Any]:
+    """Prices per unit of work, and what interruptions and storage do to the run; typical values."""
+    rates: dict[str, Any] = {}
+    for name in RATES:
+        value = getattr(cost, name)
+        if value is not None:
+            rates[name] = np.broadcast_to(value, cost.total.shape)[TYPICAL]
+    if reads is not None:
+        rates["storage_slow_down"] = np.broadcast_to(reads.slow_down, cost.total.shape)[TYPICAL]
+    if cost.risky is not None:
+        rates["risky"] = cost.risky
+    return rates
+
+
+def _column(values: Any) -> pd.Series:
+    return pd.Series(values, dtype=object) if np.asarray(values).dtype == object else pd.Series(values)
 
 
 def bands(template: str, values: Floats) -> dict[str, Floats]:

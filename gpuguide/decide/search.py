@@ -127,7 +127,7 @@ def _on_shapes(grid: NDArray[np.float64], scenario: Scenario, shapes: Nodes, bat
     legal = (data >= 1) & (data % 1 == 0)
     if batch is not None:
         legal &= (tp <= shapes.gpus_per_node) & (data * size <= batch) & (ep <= data * tp) & ((data * tp) % ep == 0)
-        # With several replicas a sharded optimizer is never worse than a replicated one, so stage 0 is for one GPU alone.
+        # With several replicas a sharded optimizer is never worse than a replicated one, so stage 0 is for one alone.
         if scenario.zero_stage is None:
             legal &= (data > 1) == (stage > 0)
         legal &= (inside == 0) | ((shapes.nodes > 1) & (stage > 0))

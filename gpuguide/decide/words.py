@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 
+from gpuguide.decide.market import OK_DAYS, SCARCE_PROVIDERS
+from gpuguide.decide.market import STALE_DAYS as OLD_DAYS
 from gpuguide.spec.model import Model
-from gpuguide.spec.scenario import Question
 from gpuguide.units import BANDS
 
-STALE_DAYS, OLD_DAYS = 30, 90
-"""From when a price is called stale and old: GPU clouds moved 20 to 60 % within 11 weeks (`docs/data.md`). [days]"""
-FEW_PROVIDERS = 3
-"""Up to so many providers a shape is called scarce."""
+if TYPE_CHECKING:
+    from gpuguide.decide.decision import Decision
 
 Warned = tuple[str, Mapping[str, Any]]
 
 
-def verdict_of(question: Question, ranking: pd.DataFrame, rejected: pd.DataFrame) -> dict[str, Any]:
+def verdict_of(decision: Decision) -> dict[str, Any]:
     """Key of the sentence that answers the question first, with the values it names."""
-    scenario = question.scenario
-    about = {"workload": scenario.workload, "model": question.model.name}
-    if len(ranking):
-        row = ranking.iloc[0]
+    question = decision.question
+    about = {"workload": question.scenario.workload, "model": question.model.name}
+    row = decision.best
+    if row is not None:
         return about | {
             "key": f"verdict_{row['fit']}",
-            **{
-                name: row[name]
-                for name in ("provider", "region", "instance_type", "gpu", "pricing", "as_of", "usd_per_hour")
-            },
+            **{name: row[name] for name in ("provider", "region", "instance_type", "gpu", "pricing", "as_of")},
+            "usd_per_hour": row["usd_per_hour"],
             "gpus": int(row["gpus"]),
             "nodes": int(row["nodes"]),
             "spare_bytes": row["usable_bytes"] - row["memory_total_typical_bytes"],
@@ -38,55 +35,58 @@ def verdict_of(question: Question, ranking: pd.DataFrame, rejected: pd.DataFrame
             "cost_usd": {band: row[f"cost_total_{band}_usd"] for band in BANDS},
             "usd_per_million_tokens": row.get("usd_per_million_tokens"),
         }
-    if rejected.empty:
+    if not len(decision.others):
         return about | {"key": "verdict_no_plan"}
-    fitting = rejected[rejected["fit"] != "no"]
+    fit = decision.rows.found.fit
+    fitting = decision.others[fit.verdict[decision.rows.place[decision.others]] < 2]
     if len(fitting):
-        # Memory was not what removed them: some other limit of the scenario did.
-        return about | {"key": "verdict_no_offer", "dropped_by": str(fitting["dropped_by"].mode().iloc[0])}
-    row = rejected.iloc[0]
+        # Memory was not what removed these: some other limit of the scenario did, and the last one to bite is named.
+        step = int(decision.rows.funnel.dropped_at[fitting].max())
+        return about | {"key": "verdict_no_offer", "dropped_by": decision.funnel[step][0]}
+    nearest = decision.top(1).iloc[0]
     return about | {
         "key": "verdict_no",
-        "gpu": row["gpu"],
-        "gpus": int(row["gpus"]),
-        "missing_bytes": row["missing_bytes"],
-        "needed_bytes": row["memory_total_typical_bytes"],
-        "usable_bytes": row["usable_bytes"],
+        "gpu": nearest["gpu"],
+        "gpus": int(nearest["gpus"]),
+        "missing_bytes": nearest["missing_bytes"],
+        "needed_bytes": nearest["memory_total_typical_bytes"],
+        "usable_bytes": nearest["usable_bytes"],
     }
 
 
-def warnings_of(question: Question, ranking: pd.DataFrame) -> list[Warned]:
+def warnings_of(decision: Decision) -> list[Warned]:
     """What a reader should know before renting the first offer."""
     found: list[Warned] = []
-    scenario, model = question.scenario, question.model
+    scenario, model, offers = decision.scenario, decision.question.model, decision.question.offers
     if isinstance(model, Model) and model.derived:
         found.append(("warning_derived_model", {"model": model.name}))
     if scenario.recipe == "fp16-mixed":
         found.append(("warning_loss_scaling", {}))
     if scenario.workload == "serve" and scenario.pricing in ("spot", "any"):
         found.append(("warning_spot_serving", {}))
-    if ranking.empty:
+    best = decision.best
+    if best is None:
         return found
-    best = ranking.iloc[0]
-    if best["age_days"] >= STALE_DAYS:
+    if best["age_days"] >= OK_DAYS:
         key = "warning_old_price" if best["age_days"] >= OLD_DAYS else "warning_stale_price"
         found.append((key, {"as_of": best["as_of"], "days": int(best["age_days"])}))
-    same = ranking[
-        (ranking["gpu"] == best["gpu"]) & (ranking["gpus"] == best["gpus"]) & (ranking["nodes"] == best["nodes"])
-    ]
-    providers = same["provider"].nunique()
-    if best["gpus"] > 1 and providers <= FEW_PROVIDERS:
+    if best.get("storage_slow_down", 1.0) > 1.001:
+        found.append(("warning_storage_starves", {"slow_down": best["storage_slow_down"]}))
+    ranked = offers.iloc[decision.best_first]
+    same = (ranked["gpu"] == best["gpu"]) & (ranked["gpus"] == best["gpus"]) & (ranked["nodes"] == best["nodes"])
+    providers = ranked["provider"][same].nunique()
+    if best["gpus"] > 1 and providers < SCARCE_PROVIDERS:
         found.append(("warning_scarce", {"gpu": best["gpu"], "gpus": int(best["gpus"]), "providers": int(providers)}))
-    hourly = ranking.loc[ranking["usd_per_hour"].idxmin()]
-    if hourly["usd_per_hour"] < best["usd_per_hour"] * 0.999 and scenario.preference == "cheapest":
-        found.append(
-            (
-                "note_dearer_per_hour",
-                {
-                    "gpu": hourly["gpu"], "provider": hourly["provider"], "usd_per_hour": hourly["usd_per_hour"],
-                    "cost_usd": hourly["cost_total_typical_usd"], "best_usd_per_hour": best["usd_per_hour"],
-                    "best_cost_usd": best["cost_total_typical_usd"],
-                },
-            )
-        )  # fmt: skip
+    hourly = int(np.argmin(ranked["usd_per_hour"].to_numpy()))
+    if ranked["usd_per_hour"].iloc[hourly] < best["usd_per_hour"] * 0.999 and scenario.preference == "cheapest":
+        other = decision.rows.table(decision.best_first[hourly : hourly + 1]).iloc[0]
+        values = {
+            "gpu": other["gpu"],
+            "provider": other["provider"],
+            "usd_per_hour": other["usd_per_hour"],
+            "cost_usd": other["cost_total_typical_usd"],
+            "best_usd_per_hour": best["usd_per_hour"],
+            "best_cost_usd": best["cost_total_typical_usd"],
+        }
+        found.append(("note_dearer_per_hour", values))
     return found
