@@ -13,6 +13,12 @@ from numpy.typing import NDArray
 
 from gpuguide.estimate import kv_cache
 from gpuguide.estimate.results import PHASES, MemoryBreakdown
+from gpuguide.estimate.serving_activations import (
+    activation_peak_bytes,
+    pass_tokens,
+    sequences_per_rank,
+    tensor_ranks,
+)
 from gpuguide.estimate.weights import weight_bytes_per_gpu
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Nodes
@@ -20,15 +26,6 @@ from gpuguide.spec.job import ServingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import Plan
 from gpuguide.units import GIB, Number
-
-ACTIVATION_BYTES = 2.0
-"""Hidden states are 16-bit. [bytes]"""
-UNCUT_PROMPT_TOKENS = 32_768.0
-"""Longer prompts were cut by engines that otherwise did not. Source: vLLM 0.6 EngineArgs. [tokens]"""
-CUT_PROMPT_TOKENS = 2048.0
-"""Into passes of this length. Source: vLLM 0.6 SchedulerConfig. [tokens]"""
-EXPERT_PASS_TOKENS = 32_768.0
-"""Fused expert kernels take no more tokens at once. Source: vLLM VLLM_FUSED_MOE_CHUNK_SIZE. [tokens]"""
 
 
 def serving_memory(
@@ -62,11 +59,12 @@ def serving_memory(
     Source: `docs/formulas.md`, "Serving memory".
     """
     parts = _fixed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+    cache = needed_cache_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
     return MemoryBreakdown(
         weights=parts.weights,
         activations=parts.activations,
-        kv_cache=needed_cache_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions),
-        buffers=parts.graphs,
+        kv_cache=cache,
+        buffers=parts.graphs + _allocator_slack(job=job, kept=parts.weights + cache, assumptions=assumptions),
         reserved=parts.context + parts.libraries + parts.communication,
         phase=float(PHASES.index("serve")),
     )
@@ -145,12 +143,6 @@ def needed_cache_bytes(*, model: Model, job: ServingJob, plan: Plan, nodes: Node
     return np.maximum(running, longest)
 
 
-def sequences_per_rank(*, job: ServingJob, plan: Plan) -> Number:
-    """Sequences whose cache one GPU's tensor group holds. [-]"""
-    groups = plan.data_parallel * (plan.tensor_parallel if job.attention_data_parallel else 1.0)
-    return np.maximum(np.ceil(np.asarray(job.concurrency) / groups), 1.0)
-
-
 def max_context_that_fits(
     *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
 ) -> Number:
@@ -164,13 +156,13 @@ def max_context_that_fits(
     """
     room = np.asarray(kv_room_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions))
     share = _cache_split(model=model, job=job, plan=plan)
-    state = assumptions["serving_memory_state_bytes_per_element"] * model.recurrent_elements / _tensor(job, plan)
+    state = assumptions["serving_memory_state_bytes_per_element"] * model.recurrent_elements / tensor_ranks(job, plan)
     longest = kv_cache.tokens_that_fit(
         model=model,
         room_bytes=(room - state) / share + 2.0 * model.recurrent_elements,
         bytes_per_element=job.kv_bytes_per_element,
         policy=job.engine.window_policy,
-        chunk_tokens=_pass_tokens(job=job, nodes=nodes),
+        chunk_tokens=pass_tokens(job=job, nodes=nodes),
         page_tokens=job.engine.page_tokens,
     )
     longest = np.where(room > 0, longest, 0.0)
@@ -199,59 +191,6 @@ def max_concurrency_that_fits(
     groups = plan.data_parallel * (plan.tensor_parallel if job.attention_data_parallel else 1.0)
     fitting: Number = np.floor(np.maximum(room, 0.0) / np.maximum(each, 1.0) * (1 + 1e-12)) * groups
     return fitting
-
-
-def activation_peak_bytes(
-    *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
-) -> Number:
-    """
-    Working memory of the largest pass on a GPU.
-
-    Returns
-    -------
-    array, shape (band, plan, node)
-        [bytes]
-
-    Notes
-    -----
-    Either the MLP of a layer or the sampler is at its peak: a prefill pass holds a few hidden states and the widest
-    projection; the sampler a few copies of the logits of every sequence it prepares for, whole on every tensor rank.
-    Expert kernels keep their workspace throughout. 0.8 to 0.16 of vLLM took 38.4 bytes per logit (8 models, 4.7 to
-    7.4 GiB), 0.17 to 0.20 take 15 (16 models). Source: `docs/formulas.md`, "Activation peak".
-    """
-    engine = job.engine
-    tensor = _tensor(job, plan)
-    tokens = _pass_tokens(job=job, nodes=nodes)
-    sequences = np.minimum(_prepared_sequences(job=job, plan=plan, nodes=nodes), np.maximum(tokens, 1.0))
-    state = tokens * model.hidden * ACTIVATION_BYTES
-    matrices = 3.0 if model.gated_mlp else 2.0
-    attention = (2.0 * model.heads + 2.0 * np.maximum(model.kv_heads, 1.0)) * model.head_dim
-    widest = np.maximum(attention, matrices * model.ffn * (model.layers > model.moe_layers)) / tensor
-    forward = engine.hidden_copies * state + tokens * widest * ACTIVATION_BYTES
-    logits = tokens if engine.all_logits else sequences
-    sampler = state + logits * model.vocab * engine.logit_bytes
-    peak = np.maximum(forward, sampler) + expert_workspace_bytes(model=model, job=job, plan=plan, tokens=tokens)
-    vision = 0.0
-    if np.any(np.asarray(model.params_vision) > 0) and not job.text_only and engine.prepares_sequences:
-        vision = assumptions["serving_memory_vision_gib"] * GIB
-    return peak * assumptions["serving_memory_activation_share"] + vision
-
-
-def expert_workspace_bytes(*, model: Model, job: ServingJob, plan: Plan, tokens: Number) -> Number:
-    """
-    Two buffers of fused expert kernels: one row for each token and expert it is sent to. [bytes]
-
-    Notes
-    -----
-    vLLM 0.19 on Qwen3-30B-A3B, DeepSeek-V2-Lite, Qwen1.5-MoE: 0.47, 0.48, 0.28 GiB over the sampler; here 0.50, 0.45,
-    0.30. Source: vLLM fused_moe `workspace_shapes`.
-    """
-    if not model.is_moe:
-        return 0.0
-    width = model.moe_ffn / np.where(np.asarray(plan.expert_parallel) > 1, 1.0, plan.tensor_parallel)
-    rows = np.minimum(tokens, EXPERT_PASS_TOKENS) * model.experts_per_token
-    wide = np.maximum(2.0 * width, model.hidden) + np.maximum(width, model.hidden)
-    return rows * wide * ACTIVATION_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,42 +234,22 @@ def _fixed(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptio
     )
 
 
+def _allocator_slack(*, job: ServingJob, kept: Number, assumptions: Assumptions) -> Number:
+    """What a framework that grows its cache token by token holds beside it. [bytes]"""
+    if job.engine.family != "transformers":
+        return 0.0
+    return assumptions["serving_memory_allocator_share"] * kept
+
+
 def _setting(job: ServingJob) -> float:
     """The engine's memory setting. [-]"""
     return job.engine.utilization if job.memory_utilization is None else job.memory_utilization
 
 
-def _tensor(job: ServingJob, plan: Plan) -> Number:
-    """Ranks that split attention and dense layers. [-]"""
-    return 1.0 if job.attention_data_parallel else plan.tensor_parallel
-
-
-def _pass_tokens(*, job: ServingJob, nodes: Nodes) -> Number:
-    """Tokens of the largest pass. [tokens]"""
-    engine = job.engine
-    if job.prefill_chunk_tokens is not None:
-        return job.prefill_chunk_tokens
-    usual = engine.prefill_tokens_on(nodes.memory_bytes, nodes.gpu)
-    if not engine.whole_prompt:
-        return usual
-    if engine.prepares_sequences:
-        cut = np.asarray(job.max_context) > UNCUT_PROMPT_TOKENS
-        return np.where(cut, CUT_PROMPT_TOKENS, np.maximum(job.max_context, usual))
-    return np.asarray(job.prompt_tokens) * job.concurrency
-
-
-def _prepared_sequences(*, job: ServingJob, plan: Plan, nodes: Nodes) -> Number:
-    """Sequences whose logits the sampler must hold. [-]"""
-    most = job.engine.sequences_on(nodes.memory_bytes, nodes.gpu) if job.max_sequences is None else job.max_sequences
-    if job.engine.prepares_sequences:
-        return most
-    return np.minimum(most, sequences_per_rank(job=job, plan=plan))
-
-
 def _cache_split(*, model: Model, job: ServingJob, plan: Plan) -> Number:
     """Part of a sequence's cache on one GPU: by heads, by layers of a stage, by context ranks. [-]"""
     stage = np.ceil(model.layers / plan.pipeline_parallel) / model.layers
-    heads = kv_cache.rank_share(model=model, tensor_parallel=_tensor(job, plan))
+    heads = kv_cache.rank_share(model=model, tensor_parallel=tensor_ranks(job, plan))
     return heads * stage / plan.context_parallel
 
 
@@ -344,8 +263,8 @@ def _cache_on_rank(
         bytes_per_element=job.kv_bytes_per_element,
         state_bytes_per_element=0.0,
         policy=job.engine.window_policy,
-        chunk_tokens=_pass_tokens(job=job, nodes=nodes),
+        chunk_tokens=pass_tokens(job=job, nodes=nodes),
         page_tokens=job.engine.page_tokens,
     )
-    state = assumptions["serving_memory_state_bytes_per_element"] * model.recurrent_elements / _tensor(job, plan)
+    state = assumptions["serving_memory_state_bytes_per_element"] * model.recurrent_elements / tensor_ranks(job, plan)
     return cached * _cache_split(model=model, job=job, plan=plan) + state / plan.pipeline_parallel

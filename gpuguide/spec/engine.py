@@ -20,9 +20,9 @@ none : no setting; memory is taken as it is needed (llama.cpp, transformers).
 WINDOW_POLICIES = ("window", "window+chunk", "full")
 """What a windowed layer keeps: the window, the window and one prefill pass, or the whole sequence."""
 LARGE_GPU_BYTES = 70 * GIB
-"""From here vLLM and SGLang start with larger limits. Source: vLLM `get_batch_defaults`, SGLang `server_args.py`. [bytes]"""
-SMALL_BATCH_GPUS = ("A100",)
-"""Large cards that vLLM starts with the small limits all the same. Source: vLLM pull request 17885."""
+"""From here engines start with larger limits. Source: vLLM `get_batch_defaults`, SGLang `server_args.py`. [bytes]"""
+SMALL_BATCH_ARCHITECTURE = "Ampere"
+"""Large cards of this kind (A100) start with the small limits all the same. Source: vLLM pull request 17885."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +44,7 @@ class Engine:
     sequences_large: float = 1024.0  # large cards [-]
     prepares_sequences: bool = True  # working memory is measured at the limit, not at the job's concurrency
     all_logits: bool = False  # logits of the whole prompt exist at once
+    score_bytes: float = 0.0  # per attention score of a prompt where kernels are not fused [bytes]
     logit_bytes: float = 15.0  # working memory of the sampler per sequence and vocabulary entry [bytes]
     hidden_copies: float = 4.0  # hidden states alive while the MLP runs [-]
     graphs: bool = True  # decode runs from captured CUDA graphs
@@ -52,16 +53,17 @@ class Engine:
     page_tokens: float = 16.0  # cache page [tokens]
     window_policy: str = "window+chunk"
 
-    def is_large(self, memory_bytes: Number, gpu: object = "") -> Number:
+    def is_large(self, memory_bytes: Number, architecture: object = "") -> Number:
         """1 where the engine starts with the limits of large cards."""
-        small = np.vectorize(lambda name: str(name).startswith(SMALL_BATCH_GPUS), otypes=[bool])(gpu)
+        small = np.asarray(architecture, dtype=object) == SMALL_BATCH_ARCHITECTURE
         large: Number = np.where((np.asarray(memory_bytes) >= LARGE_GPU_BYTES) & ~small, 1.0, 0.0)
         return large
 
-    def prefill_tokens_on(self, memory_bytes: Number, gpu: object = "") -> Number:
+    def prefill_tokens_on(self, memory_bytes: Number, architecture: object = "") -> Number:
         """Tokens of one prefill pass on cards of that size. [tokens]"""
-        return self.prefill_tokens + self.is_large(memory_bytes, gpu) * (self.prefill_tokens_large - self.prefill_tokens)
+        more = self.prefill_tokens_large - self.prefill_tokens
+        return self.prefill_tokens + self.is_large(memory_bytes, architecture) * more
 
-    def sequences_on(self, memory_bytes: Number, gpu: object = "") -> Number:
+    def sequences_on(self, memory_bytes: Number, architecture: object = "") -> Number:
         """Most sequences at once on cards of that size. [-]"""
-        return self.sequences + self.is_large(memory_bytes, gpu) * (self.sequences_large - self.sequences)
+        return self.sequences + self.is_large(memory_bytes, architecture) * (self.sequences_large - self.sequences)

@@ -25,6 +25,7 @@ class WeightFormat:
     embedding_bits: float | None = None  # of the input embedding where it is quantised too; None = as the flag says
     head_bits: float | None = None  # of the output head, and of an embedding tied to it
     recurrent_bits: float | None = None  # of recurrent mixers where they are kept wider; None = as other weights
+    expert_multiple: float = 1.0  # kernels pad rows of expert weights to a multiple of this [weights]
     aliases: str = ""  # other spellings, separated by |
 
     @property
