@@ -1,0 +1,261 @@
+"""
+What a price must look like before it may be ranked; a row that does not is set aside with its reason, never mended.
+
+Prices come from lists, scrapes and live catalogs. The reasons here are mistakes that such sources were seen to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuguide.errors import DataError
+from gpuguide.units import GB, GIB, MIB
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+COLUMNS = (
+    "provider", "instance_type", "gpu", "gpu_count", "gpu_memory_gb", "vcpus", "ram_gb", "region",
+    "price_usd_per_hour", "spot_usd_per_hour", "kind", "price_basis", "source", "as_of", "note",
+)  # fmt: skip
+"""Of `offers.csv`, and of every table that overlays it."""
+KEY = ["provider", "instance_type", "region", "kind"]
+
+ROUNDING = 1e-3
+"""Spot above on demand by less than this share is rounding (32.9365 against 32.93646 was seen)."""
+LEAST_OF_LIST, LEAST_OF_SPOT, MOST_OF_LIST = 0.65, 0.4, 2.0
+"""Bounds of a GPU's price against the least and most of the shipped table: bid floors lie below, other units above."""
+FEW_ROWS = 3
+USD_PER_GB_HOUR = (0.002, 0.25)
+"""Bounds where the shipped table has too few rows of a GPU: price per marketed GB of its memory. [USD/GB/h]"""
+JUMP = 3.0
+"""A provider whose prices all moved by more than this factor changed its unit or currency, not its prices."""
+MEMORY_TOLERANCE = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Rows that passed, with what does not count emptied, and rows that did not, with their `reason`."""
+
+    good: pd.DataFrame
+    quarantined: pd.DataFrame
+    notes: pd.DataFrame  # rows that passed with a remark: spot emptied, memory disagrees, price not growing with count
+
+
+def checked(
+    rows: pd.DataFrame, *, bounds: pd.DataFrame, memory_gb: Mapping[str, float], names: frozenset[str] | None = None
+) -> Checked:
+    """
+    Set aside rows that must not be ranked.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns of `offers.csv`.
+    bounds : DataFrame
+        From `price_bounds`.
+    memory_gb : mapping
+        Marketed memory of a GPU by name; it wins over what a source says. [GB]
+    names : frozenset of str, optional
+        GPU names that exist although their memory is not known.
+
+    Returns
+    -------
+    Checked
+    """
+    table = rows.reset_index(drop=True).copy()
+    table["region"] = table["region"].fillna("").astype(str).str.strip(" ,").replace("", "*")
+    count = pd.to_numeric(table["gpu_count"], errors="coerce").to_numpy(np.float64)
+    price, spot = usable(table["price_usd_per_hour"]), usable(table["spot_usd_per_hour"])
+    known = table["gpu"].isin(list(memory_gb) + list(names or ())).to_numpy(np.bool_)
+    low, high, low_spot = (
+        bounds[column].reindex(table["gpu"]).to_numpy(np.float64)
+        for column in ("low_usd_per_gpu_hour", "high_usd_per_gpu_hour", "low_spot_usd_per_gpu_hour")
+    )
+    own_memory = table["gpu"].map(dict(memory_gb)).to_numpy(np.float64)
+    least = np.where(np.isnan(own_memory), 1e-3, own_memory * USD_PER_GB_HOUR[0])
+    most = np.where(np.isnan(own_memory), 1e3, own_memory * USD_PER_GB_HOUR[1])
+    low, high, low_spot = (
+        np.where(np.isnan(value), instead, value) for value, instead in ((low, least), (high, most), (low_spot, least))
+    )
+    whole = np.isfinite(count) & (count >= 1) & (count % 1 == 0)
+    each, each_spot = price / count, spot / count
+    above = spot > price * (1.0 + ROUNDING)
+    lone = np.isnan(price) & np.isfinite(spot)
+    outside = (each < low) | (each > high) | (each_spot < low_spot) | (lone & (each_spot > high))
+    reason = np.select(
+        [~known, ~whole, np.isnan(price) & np.isnan(spot), outside],
+        ["gpu unknown", "not a whole number of GPUs", "no price above zero", "price per GPU out of bounds"],
+        "",
+    ).astype(object)
+    table["price_usd_per_hour"] = price
+    # A spot price a rounding above the list price is the list price; one that is really above is no spot price.
+    table["spot_usd_per_hour"] = np.where(above, np.nan, np.fmin(spot, np.where(np.isnan(price), np.inf, price)))
+    only_spot_dropped = (reason == "") & np.isnan(price) & np.isnan(table["spot_usd_per_hour"].to_numpy())
+    reason[only_spot_dropped] = "no price above zero"
+    good = table[reason == ""]
+    remarks = np.where(above, "spot above on demand, emptied", "")
+    reported = pd.to_numeric(table["gpu_memory_gb"], errors="coerce").to_numpy(np.float64)
+    disagrees = np.abs(reported / own_memory - 1.0) > MEMORY_TOLERANCE
+    remarks = np.where(disagrees, "memory differs from the GPU table by more than 10 %", remarks)
+    remarks = np.where(shrinks_with_count(table), "more GPUs for less money", remarks)
+    noted = (reason == "") & (remarks != "")
+    return Checked(
+        good=_newest(good),
+        quarantined=table[reason != ""].assign(reason=reason[reason != ""]),
+        notes=table[noted].assign(reason=remarks[noted]),
+    )
+
+
+def usable(prices: pd.Series) -> Floats:
+    """Prices as numbers; what is not a number, not finite or not above zero is nan (missing)."""
+    values = pd.to_numeric(prices, errors="coerce").to_numpy(np.float64)
+    return np.where(np.isfinite(values) & (values > 0), values, np.nan)
+
+
+def price_bounds(offers: pd.DataFrame) -> pd.DataFrame:
+    """
+    Plausible prices of one GPU, by name, from a table that was read by people.
+
+    Parameters
+    ----------
+    offers : DataFrame
+        Columns of `offers.csv`.
+
+    Returns
+    -------
+    DataFrame
+        Index `gpu`; `low_usd_per_gpu_hour`, `high_usd_per_gpu_hour`, `low_spot_usd_per_gpu_hour`. [USD/h]
+    """
+    count = offers["gpu_count"].to_numpy(np.float64)
+    own = offers["kind"].eq("on_demand").to_numpy(np.bool_)
+    each = usable(offers["price_usd_per_hour"]) / count
+    table = pd.DataFrame(
+        {
+            "gpu": offers["gpu"].array,
+            "list": np.where(own, each, np.nan),
+            "any": each,
+            "spot": usable(offers["spot_usd_per_hour"]) / count,
+        }
+    )
+    grouped = table.groupby("gpu", sort=False)
+    enough = grouped["any"].count() >= FEW_ROWS
+    least = grouped["list"].min().fillna(grouped["any"].min())
+    return pd.DataFrame(
+        {
+            "low_usd_per_gpu_hour": (least * LEAST_OF_LIST).where(enough),
+            "high_usd_per_gpu_hour": (grouped["any"].max() * MOST_OF_LIST).where(enough),
+            "low_spot_usd_per_gpu_hour": (grouped["spot"].min().fillna(least * 0.3) * LEAST_OF_SPOT).where(enough),
+        }
+    )
+
+
+def shifted(new: pd.DataFrame, old: pd.DataFrame) -> float | None:
+    """
+    Factor by which a provider's prices moved as one, if that is more than prices move.
+
+    Parameters
+    ----------
+    new, old : DataFrame
+        Rows of one provider, columns of `offers.csv`.
+
+    Returns
+    -------
+    float or None
+        Median of new / old over machines that both have (else over GPUs) where it is beyond `JUMP`, else None: another
+        currency, cents for dollars, a price per GPU for a price per machine.
+    """
+    for keys in (["instance_type", "region"], ["gpu"]):
+        was = _per_gpu(old).groupby(keys)["each"].median()
+        now = _per_gpu(new).groupby(keys)["each"].median()
+        ratio = (now / was).dropna()
+        if len(ratio):
+            factor = float(ratio.median())
+            return factor if not 1.0 / JUMP <= factor <= JUMP else None
+    return None
+
+
+def shrinks_with_count(rows: pd.DataFrame) -> Bools:
+    """Rows that cost less than a machine of the same provider, region, GPU, kind and family with fewer GPUs."""
+    table = pd.DataFrame(
+        {
+            "where": rows["provider"] + "|" + rows["region"] + "|" + rows["gpu"] + "|" + rows["kind"] + "|"
+            + rows["instance_type"].str.replace(r"\d+", "#", regex=True),
+            "count": pd.to_numeric(rows["gpu_count"], errors="coerce"),
+            "price": usable(rows["price_usd_per_hour"]),
+        }
+    ).reset_index(drop=True)  # fmt: skip
+    table = table.dropna().sort_values(["where", "count", "price"], ascending=[True, True, False])
+    # Least price among strictly smaller counts: the running maximum of the least price of each count.
+    least = table.groupby(["where", "count"], sort=False)["price"].min()
+    before = least.groupby(level=0).cummax().groupby(level=0).shift()
+    smaller = before.reindex(pd.MultiIndex.from_frame(table[["where", "count"]])).to_numpy(np.float64)
+    flags = np.zeros(len(rows), dtype=np.bool_)
+    flags[table.index[table["price"].to_numpy() < smaller * (1.0 - ROUNDING)]] = True
+    return flags
+
+
+def scaled_price(*, usd_per_hour: float, price_basis: str, gpus: int) -> float:
+    """
+    Price of several GPUs from the price of one row.
+
+    Raises
+    ------
+    DataError
+        If the row is a whole machine: its price is never multiplied.
+    """
+    if price_basis != "per_gpu":
+        raise DataError(
+            "offers.csv", None, "price_basis", f"a price per {price_basis} is for the whole machine and is never scaled"
+        )
+    return usd_per_hour * gpus
+
+
+def memory_per_gpu_gb(*, reported: float, unit: str, gpu_count: int, known_gb: float) -> tuple[float, bool]:
+    """
+    Memory of one GPU whatever a source means by its number.
+
+    Parameters
+    ----------
+    reported : float
+        As printed: of one GPU or of all, in GB or MiB, rightly labelled or not.
+    unit : str
+        'GB', 'GiB' or 'MiB', as the source says.
+    gpu_count : int
+        GPUs of the machine.
+    known_gb : float
+        Marketed memory of the GPU; nan = not known. [GB]
+
+    Returns
+    -------
+    float, bool
+        Memory of one GPU [GB], and whether the source agrees with the GPU table within 10 %.
+
+    Notes
+    -----
+    The table wins. Seen in sources: 80 for one GPU of eight, 640 for all eight, 80 under a heading of MiB, 0.
+    """
+    scale = {"GB": 1.0, "GiB": GIB / GB, "MiB": MIB / GB}[unit]
+    readings = [reported * scale, reported * scale / gpu_count, reported, reported / gpu_count, reported * MIB / GB]
+    if np.isnan(known_gb):
+        return (readings[0] if readings[0] > 0 else float("nan")), False
+    agrees = any(abs(reading / known_gb - 1.0) <= MEMORY_TOLERANCE for reading in readings)
+    return known_gb, agrees
+
+
+def _per_gpu(rows: pd.DataFrame) -> pd.DataFrame:
+    count = pd.to_numeric(rows["gpu_count"], errors="coerce").to_numpy(np.float64)
+    price, spot = usable(rows["price_usd_per_hour"]), usable(rows["spot_usd_per_hour"])
+    return rows.assign(each=np.where(np.isnan(price), spot, price) / count)[["instance_type", "region", "gpu", "each"]]
+
+
+def _newest(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per machine and place: the newest; of equal age the dearer, so that no error makes a bargain."""
+    ordered = rows.sort_values([*KEY, "gpu_memory_gb", "as_of", "price_usd_per_hour"], kind="stable")
+    # Two memory sizes under one name are two machines.
+    return ordered.drop_duplicates([*KEY, "gpu", "gpu_count"], keep="last").reset_index(drop=True)

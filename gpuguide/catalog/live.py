@@ -1,0 +1,87 @@
+"""
+Newer prices beside the shipped ones: where they are kept on this computer, and how they overlay the table.
+
+Written by `refresh`, read by `offers`; no network here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gpuguide.catalog.checks import COLUMNS
+
+LIVE, META, HISTORY = "offers-live.csv", "offers-live.json", "history"
+NUMBERS = ("gpu_count", "gpu_memory_gb", "vcpus", "ram_gb", "price_usd_per_hour", "spot_usd_per_hour")
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """
+    Where this computer keeps what can be fetched again; `GPUGUIDE_CACHE` names another place.
+
+    Returns
+    -------
+    Path
+        Need not exist.
+    """
+    known = os.environ if environment is None else environment
+    if known.get("GPUGUIDE_CACHE"):
+        return Path(known["GPUGUIDE_CACHE"])
+    home = Path.home()
+    if sys.platform == "win32":
+        base = Path(known.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(known.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "gpuguide"
+
+
+def read_live(folder: Path | None = None) -> pd.DataFrame:
+    """
+    Rows that `refresh` has left, columns of `offers.csv`; none where there are none or the file is broken.
+
+    A broken cache is never an error: the shipped prices are there.
+    """
+    path = (folder or cache_folder()) / LIVE
+    empty = pd.DataFrame({name: pd.Series(dtype="float64" if name in NUMBERS else "str") for name in COLUMNS})
+    try:
+        if not path.is_file():
+            return empty
+        table = pd.read_csv(path, dtype=dict.fromkeys(set(COLUMNS) - set(NUMBERS), str), keep_default_na=False)
+        for name in NUMBERS:
+            table[name] = pd.to_numeric(table[name], errors="coerce")
+        return table[list(COLUMNS)]
+    except (OSError, ValueError, KeyError, pd.errors.ParserError):
+        return empty
+
+
+def read_meta(folder: Path | None = None) -> dict[str, Any]:
+    """When and from what the live rows were fetched; empty where there are none."""
+    try:
+        meta = json.loads(((folder or cache_folder()) / META).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def overlaid(shipped: pd.DataFrame, live: pd.DataFrame) -> pd.DataFrame:
+    """
+    The shipped table with newer rows over it.
+
+    A provider's rows of one kind are replaced together, and only by newer ones: a marketplace or community price is
+    another product and stays.
+    """
+    if live.empty:
+        return shipped
+    pair = ["provider", "kind"]
+    newest = shipped.groupby(pair)["as_of"].max().reindex(pd.MultiIndex.from_frame(live[pair])).fillna("").to_numpy()
+    fresh = live[live.groupby(pair)["as_of"].transform("max").to_numpy() >= newest]
+    replaced = pd.MultiIndex.from_frame(shipped[pair]).isin(pd.MultiIndex.from_frame(fresh[pair].drop_duplicates()))
+    return pd.concat([shipped[~replaced], fresh[shipped.columns]], ignore_index=True)

@@ -1,0 +1,287 @@
+"""
+The market: every machine that can be rented and every way to pay for it, one row each.
+
+List prices per GPU become machines of 1, 2, 4 and 8 GPUs, prices per machine stay as they are; both are joined to what
+is known of the provider: billing, storage, transfer, notice, network between machines, electricity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuguide.catalog import checks, links
+from gpuguide.catalog.live import overlaid, read_live
+from gpuguide.catalog.package import read_table
+from gpuguide.spec.hardware import Gpu
+from gpuguide.units import HOURS_PER_MONTH
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+COUNTS = (1, 2, 4, 8)
+"""Sizes in which GPUs are sold singly and together."""
+WHOLE, WHOLE_OF_RACK = 8, 4
+"""GPUs of a whole machine, and of one tray of a rack whose GPUs are all linked."""
+FACTS = (
+    "billing_granularity_s", "minimum_charge_s", "interruption_notice_s", "volume_usd_per_gb_month",
+    "egress_usd_per_gb", "egress_free_gb_month",
+)  # fmt: skip
+TIERS = 3
+ANYWHERE = "*"
+
+
+def market(
+    *, folder: Path | None = None, gpus: Mapping[str, Gpu], today: date, live: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """
+    Everything that can be rented as one machine.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Tables; the shipped ones when left out.
+    gpus : mapping
+        GPUs by name.
+    today : date
+        Day from which ages are counted.
+    live : DataFrame, optional
+        Newer rows of some providers, columns of `offers.csv`; what `gpuguide refresh` has left on this computer when
+        left out, an empty table for none.
+
+    Returns
+    -------
+    DataFrame
+        `provider, instance_type, region, gpu, computed_as, gpus_per_node, vcpus, ram_gb, usd_per_hour` (whole machine)
+        `, pricing` ('on_demand', 'spot', 'reserved') `, kind, price_basis, months, commitment_usd, as_of, age_days,
+        source, note`, the provider's facts, `fabric, fabric_gbps_per_node, clusters` (may be joined by a fast network)
+        and `grid_zone, grid_<band>_g_per_kwh`. `computed_as` is empty where no GPU can stand in for the offer's.
+    """
+    shipped = read_table("offers", folder)
+    unstated = read_table("unstated_gpus", folder)
+    stand_in: dict[str, str] = dict(zip(unstated["name"], unstated["stand_in"], strict=True))
+    rows = _with_live(shipped, read_live() if live is None else live, gpus, stand_in)
+    providers = read_table("providers", folder).set_index("provider")
+    table = _machines(rows, providers, read_table("gpus", folder))
+    table = pd.concat([table, _reserved(table, read_table("reserved", folder))], ignore_index=True)
+    table["computed_as"] = _computed_as(table["gpu"], gpus, stand_in)
+    table["age_days"] = _age_days(table["as_of"], today)
+    table[list(FACTS)] = providers[list(FACTS)].reindex(table["provider"]).to_numpy(np.float64)
+    _add_tiers(table, read_table("egress_tiers", folder))
+    _add_fabric(table, providers, read_table("fabrics", folder), gpus)
+    _add_grid(table, read_table("grid_regions", folder), read_table("grid_intensity", folder))
+    return table
+
+
+def clusters(table: pd.DataFrame, nodes: Sequence[int], *, everything: bool | None = None) -> pd.DataFrame:
+    """
+    The market as machines and clusters of equal machines.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `market`.
+    nodes : sequence of int
+        Numbers of machines.
+    everything : bool, optional
+        Also join machines without a fast network or with fewer than 8 GPUs; when left out, only where one number of
+        machines is asked for.
+
+    Returns
+    -------
+    DataFrame
+        Rows with a known GPU; added columns `nodes`, `gpus` (all together), `node_usd_per_hour`; `usd_per_hour` and
+        `commitment_usd` are of all nodes.
+    """
+    join_all = len(set(nodes)) == 1 if everything is None else everything
+    known = np.flatnonzero(table["computed_as"].to_numpy() != "")
+    joined = known if join_all else known[table["clusters"].to_numpy(np.bool_)[known]]
+    places = [known if count == 1 else joined for count in nodes]
+    counts = np.repeat(np.asarray(nodes, dtype=np.int64), [len(place) for place in places])
+    rows = table.take(np.concatenate(places) if places else np.array([], dtype=np.intp)).reset_index(drop=True)
+    rows["nodes"] = counts
+    rows["gpus"] = rows["gpus_per_node"].to_numpy() * counts
+    rows["node_usd_per_hour"] = rows["usd_per_hour"]
+    rows["usd_per_hour"] = rows["usd_per_hour"].to_numpy() * counts
+    rows["commitment_usd"] = rows["commitment_usd"].to_numpy() * counts
+    return rows
+
+
+def _with_live(
+    shipped: pd.DataFrame, live: pd.DataFrame, gpus: Mapping[str, Gpu], stand_in: Mapping[str, str]
+) -> pd.DataFrame:
+    """Shipped rows with newer ones over them; the newer are checked again, since anybody can edit a cache."""
+    if live.empty:
+        return shipped
+    good = checks.checked(
+        live,
+        bounds=checks.price_bounds(shipped),
+        memory_gb={name: gpu.memory_gb for name, gpu in gpus.items()},
+        names=frozenset(stand_in),
+    ).good
+    return overlaid(shipped, good)
+
+
+def _machines(rows: pd.DataFrame, providers: pd.DataFrame, cards: pd.DataFrame) -> pd.DataFrame:
+    """One row per machine and price: list prices per GPU in several counts, spot and on demand apart."""
+    count = rows["gpu_count"].to_numpy(np.float64)
+    single = (rows["price_basis"].to_numpy() == "per_gpu") & (count == 1)
+    most = np.fmin(
+        np.nan_to_num(rows["gpu"].map(_most_per_machine(cards)).to_numpy(np.float64), nan=max(COUNTS)),
+        np.nan_to_num(
+            providers["most_gpus_per_machine"].reindex(rows["provider"]).to_numpy(np.float64), nan=max(COUNTS)
+        ),
+    )
+    place, factor = [np.flatnonzero(~single)], [np.ones(int((~single).sum()))]
+    for times in COUNTS:
+        at = np.flatnonzero(single & (times <= most))
+        place.append(at)
+        factor.append(np.full(len(at), float(times)))
+    at, times_ = np.concatenate(place), np.concatenate(factor)
+    list_price = checks.usable(rows["price_usd_per_hour"])[at] * times_
+    spot = checks.usable(rows["spot_usd_per_hour"])[at] * times_
+    spot = np.where(spot > list_price * (1.0 + checks.ROUNDING), np.nan, spot)
+    pieces = [
+        (np.flatnonzero(np.isfinite(price)), price, word) for price, word in ((list_price, "on_demand"), (spot, "spot"))
+    ]
+    index = np.concatenate([keep for keep, _, _ in pieces])
+    base, many = at[index], times_[index]
+    columns: dict[str, Any] = {
+        name: rows[name].to_numpy()[base] for name in ("provider", "instance_type", "region", "gpu")
+    }
+    columns["instance_type"] = _names(columns["instance_type"], many, single[base])
+    columns["region"] = np.where(columns["region"] == "", ANYWHERE, columns["region"])
+    columns["gpus_per_node"] = (count[base] * many).astype(np.int64)
+    columns["vcpus"] = rows["vcpus"].to_numpy(np.float64)[base] * many
+    columns["ram_gb"] = rows["ram_gb"].to_numpy(np.float64)[base] * many
+    columns["usd_per_hour"] = np.concatenate([price[keep] for keep, price, _ in pieces])
+    columns["pricing"] = np.repeat([word for _, _, word in pieces], [len(keep) for keep, _, _ in pieces])
+    columns |= {name: rows[name].to_numpy()[base] for name in ("kind", "price_basis", "as_of", "source", "note")}
+    columns["months"] = np.full(len(index), np.nan)
+    columns["commitment_usd"] = np.zeros(len(index))
+    table = pd.DataFrame(columns)
+    whole = (count[base] >= 1) & (count[base] % 1 == 0)
+    kept: pd.DataFrame = table[whole & ~_listed_as_machine(table, single[base])].reset_index(drop=True)
+    return kept
+
+
+def _most_per_machine(cards: pd.DataFrame) -> dict[str, float]:
+    """Most GPUs in one machine by GPU: the last number of '1-8', the first of '4 (72 per rack)'."""
+    text = cards["typical_gpus_per_node"].str.split(" ").str[0].str.split("-").str[-1]
+    return dict(zip(cards["gpu"], pd.to_numeric(text, errors="coerce"), strict=True))
+
+
+def _names(instance: NDArray[np.object_], many: Floats, single: Bools) -> NDArray[np.object_]:
+    """'1x-h100-sxm' in four becomes '4x-h100-sxm', another name gets ' x4'."""
+    names = instance.astype(object)
+    for place in np.flatnonzero(single & (many > 1)):
+        name, times = str(instance[place]), int(many[place])
+        names[place] = f"{times}x-{name[3:]}" if name.startswith("1x-") else f"{name} x{times}"
+    return names
+
+
+def _listed_as_machine(table: pd.DataFrame, single: Bools) -> Bools:
+    """Sizes made from a price per GPU that the provider also lists as a machine, no older than that price."""
+    keys = ["provider", "gpu", "gpus_per_node", "pricing", "kind"]
+    newest = table[~single].groupby(keys, sort=False)["as_of"].max()
+    own = newest.reindex(pd.MultiIndex.from_frame(table[keys])).fillna("").to_numpy()
+    listed: Bools = single & (own >= table["as_of"].to_numpy())
+    return listed
+
+
+def _reserved(table: pd.DataFrame, reserved: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the market at prices under a commitment."""
+    have = {name: table[name].to_numpy(dtype=object) for name in ("provider", "gpu", "instance_type", "region")}
+    on_demand = (table["pricing"] == "on_demand").to_numpy(np.bool_)
+    per_gpu = (table["price_basis"] == "per_gpu").to_numpy(np.bool_)
+    count = table["gpus_per_node"].to_numpy(np.float64)
+    places, sources, prices = [np.array([], dtype=np.intp)], [np.array([], dtype=np.intp)], [np.array([])]
+    for place, row in enumerate(reserved.to_dict("records")):
+        match = on_demand & (have["provider"] == row["provider"]) & (have["gpu"] == row["gpu"])
+        match &= per_gpu == (row["price_basis"] == "per_gpu")
+        for name in ("instance_type", "region"):
+            if row[name] not in ("", ANYWHERE):
+                match &= have[name] == row[name]
+        found = np.flatnonzero(match)
+        times = np.ones(len(found))
+        if row["price_basis"] == "per_gpu":  # one row a size, whatever the machine is called
+            times, first = np.unique(count[found], return_index=True)
+            found = found[first]
+        places.append(found)
+        sources.append(np.full(len(found), place))
+        prices.append(
+            float(row["usd_per_hour"]) * (count[found] if row["price_basis"] == "per_gpu" else 1.0 + 0.0 * found)
+        )
+    stated = reserved.take(np.concatenate(sources))
+    usd = np.concatenate(prices)
+    changed = {name: stated[name].to_numpy() for name in ("months", "source", "as_of", "note")}
+    commitment = np.nan_to_num(usd * stated["months"].to_numpy(np.float64) * HOURS_PER_MONTH)
+    rows = table.take(np.concatenate(places))
+    return rows.assign(**changed, pricing="reserved", usd_per_hour=usd, commitment_usd=commitment)
+
+
+def _computed_as(names: pd.Series, gpus: Mapping[str, Gpu], stand_in: Mapping[str, str]) -> NDArray[np.object_]:
+    """The GPU to compute with: the offer's own, else the slower card that may stand for it, else ''."""
+    chosen = {name: name if name in gpus else stand_in.get(name, "") for name in names.unique()}
+    return np.array([card if card in gpus else "" for card in names.map(chosen)], dtype=object)
+
+
+def _age_days(as_of: pd.Series, today: date) -> Floats:
+    days = {text: (today - date.fromisoformat(text)).days if text else np.nan for text in as_of.unique()}
+    ages: Floats = np.maximum(as_of.map(days).to_numpy(np.float64), 0.0)
+    return ages
+
+
+def _add_tiers(table: pd.DataFrame, tiers: pd.DataFrame) -> None:
+    ordered = tiers.sort_values(["provider", "from_gb"])
+    number = ordered.groupby("provider").cumcount().to_numpy()
+    for tier in range(TIERS):
+        rows = ordered[number == tier].set_index("provider")[["from_gb", "egress_usd_per_gb"]]
+        found = rows.reindex(table["provider"]).to_numpy(np.float64)
+        table[f"egress_from_gb_{tier + 1}"], table[f"egress_usd_per_gb_{tier + 1}"] = found.T
+
+
+def _add_fabric(table: pd.DataFrame, providers: pd.DataFrame, fabrics: pd.DataFrame, gpus: Mapping[str, Gpu]) -> None:
+    """Network between machines: of the instance, else of the provider's GPU, else of the provider's best machines."""
+    fast = {name: links.fast_link(gpu) for name, gpu in gpus.items()}
+    rack = {name: "rack" in gpu.link for name, gpu in gpus.items()}
+    card = table["computed_as"]
+    count = table["gpus_per_node"].to_numpy()
+    whole = card.map(fast).fillna(False).to_numpy(np.bool_) & (
+        (count >= WHOLE) | (card.map(rack).fillna(False).to_numpy(np.bool_) & (count >= WHOLE_OF_RACK))
+    )
+    name = np.full(len(table), "", dtype=object)
+    gbps = np.full(len(table), np.nan)
+    decided = np.zeros(len(table), dtype=np.bool_)
+    for keys, rows in (
+        (["provider", "instance_type"], fabrics[fabrics["instance_type"] != ""]),
+        (["provider", "gpu"], fabrics[fabrics["instance_type"] == ""]),
+    ):
+        known = rows.set_index(keys)
+        place = known.index.get_indexer(pd.MultiIndex.from_frame(table[keys]))
+        use = (place >= 0) & whole & ~decided
+        name[use] = known["fabric"].to_numpy()[place[use]]
+        gbps[use] = known["fabric_gbps_per_node"].to_numpy(np.float64)[place[use]]
+        decided |= use
+    general = providers["fabric"].reindex(table["provider"]).fillna("").to_numpy()
+    rest = whole & ~decided & (general != "")
+    name[rest] = general[rest]
+    gbps[rest] = providers["fabric_gbps_per_node"].reindex(table["provider"]).to_numpy(np.float64)[rest]
+    table["fabric"], table["fabric_gbps_per_node"] = name, gbps
+    tier = card.map({known: gpu.tier for known, gpu in gpus.items()})
+    table["clusters"] = (name != "") & (tier == "datacenter").to_numpy(np.bool_)
+
+
+def _add_grid(table: pd.DataFrame, regions: pd.DataFrame, intensity: pd.DataFrame) -> None:
+    zones = regions.set_index(["provider", "region"])["zone"]
+    zone = zones.reindex(pd.MultiIndex.from_frame(table[["provider", "region"]])).fillna(ANYWHERE).to_numpy()
+    known = intensity.set_index("zone")
+    table["grid_zone"] = zone
+    bands = [f"{band}_g_per_kwh" for band in ("low", "typical", "high")]
+    table[[f"grid_{band}" for band in bands]] = known[bands].reindex(zone).to_numpy(np.float64)
