@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from gpuguide.catalog.package import read_table
 from gpuguide.spec.hardware import Floats, Gpu, LinkTable
 from gpuguide.units import GB, GIB, MIB
 
@@ -24,6 +24,8 @@ MESSAGE_BYTES = np.array([8192.0, MIB, 16 * MIB, 64 * MIB, 512 * MIB, 16 * GIB])
 RACK_GPUS = 72.0
 """GPUs of one NVL72 rack. [-]"""
 MACHINE_GPUS = 8.0
+POD_CHIPS = 4096.0
+"""Chips that one torus of TPUs joins, machines or not. [-]"""
 
 RING_SHARE = {"Hopper": 367.6 / 482.3, "Blackwell": 682.2 / 845.7, "Blackwell Ultra": 682.2 / 845.7}
 """Eight GPUs without reduction in the switch over with it: H200, B200. Source: ml-engineering network/README.md. [-]"""
@@ -69,7 +71,8 @@ def link_tables(gpus: Sequence[Gpu], gpus_per_node: Sequence[float] | Floats) ->
     distinct = {gpu.name: gpu for gpu in gpus}
     curves = {name: _curves(gpu) for name, gpu in distinct.items()}
     racks = np.array([_is_rack(gpu) for gpu in gpus])
-    domain = np.where(racks, RACK_GPUS, np.asarray(gpus_per_node, dtype=np.float64))
+    pods = np.array([_kind(gpu) == "torus" for gpu in gpus])
+    domain = np.where(racks, RACK_GPUS, np.where(pods, POD_CHIPS, np.asarray(gpus_per_node, dtype=np.float64)))
     tables = []
     for kind in (0, 1):
         bandwidth = np.stack([curves[gpu.name][kind] for gpu in gpus])
@@ -186,8 +189,7 @@ _FILLED = np.full(5, np.nan)
 
 
 def _interconnects() -> pd.DataFrame:
-    folder = Path(__file__).resolve().parents[2] / "data"
-    return pd.read_csv(folder / "interconnects.csv")
+    return read_table("interconnects")
 
 
 @dataclass(frozen=True, slots=True)

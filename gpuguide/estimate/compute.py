@@ -58,7 +58,7 @@ def training_flops_per_token(*, model: Model, job: TrainingJob) -> TokenFlops:
     -----
     6 x parameters + 6 x layers x hidden x sequence for full training of a dense decoder, 4 x parameters under LoRA;
     the input embedding is looked up, not multiplied. Llama 3 70B at 8192 tokens: 449.2 GFLOP/token, LoRA at 4096 tokens
-    278 GFLOP/token without attention. Source: `docs/formulas.md`, "Training FLOPs"; Megatron Bridge performance summary.
+    278 GFLOP/token without attention. Source: `docs/formulas.md`, "Training FLOPs"; Megatron Bridge.
     """
     adapters = job.method in ("lora", "qlora")
     passes = FROZEN if adapters else TRAINED
@@ -108,7 +108,7 @@ def adapter_params(model: Model, job: TrainingJob) -> Number:
 
     Notes
     -----
-    Routed experts get no adapters, as in PEFT's default. Llama 2 7B, rank 8 on q and v: 4,194,304. Source: LitGPT table.
+    Routed experts get no adapters, as in PEFT's default. Llama 2 7B, rank 8 on q and v: 4,194,304. Source: LitGPT.
     """
     if job.method not in ("lora", "qlora"):
         return 0.0
@@ -122,8 +122,9 @@ def adapter_params(model: Model, job: TrainingJob) -> Number:
 
 
 REACHED_SHARE = {
-    "Volta": 0.76, "Turing": 0.70, "Ampere": 0.86, "Ada": 0.75, "Hopper": 0.80, "Blackwell": 0.78, "Blackwell Ultra": 0.78,
-    "CDNA2": 0.79, "CDNA3": 0.56, "CDNA4": 0.62, "RDNA3": 0.92, "Gaudi": 0.74, "TPU": 0.85, "Xe2": 0.60,
+    "Volta": 0.76, "Turing": 0.70, "Ampere": 0.86, "Ada": 0.75, "Hopper": 0.80, "Blackwell": 0.78,
+    "Blackwell Ultra": 0.78, "CDNA2": 0.79, "CDNA3": 0.56, "CDNA4": 0.62, "RDNA3": 0.92,
+    "Gaudi": 0.74, "TPU": 0.85, "Xe2": 0.60,
 }  # fmt: skip
 """
 Share of the dense 16-bit peak that large multiplications reach where the card itself was not measured: that of measured
@@ -150,7 +151,7 @@ def matmul_flops_per_s(*, nodes: Nodes, precision: str, fp8_share: Number = 1.0,
     Returns
     -------
     array, shape (node,) or with the shares' axes in front
-        [FLOP/s]; a 16-bit format the GPU lacks runs in the other one, an 8- or 4-bit one it lacks at the next wider rate.
+        [FLOP/s]; a 16-bit format the GPU lacks runs in the other one, a narrower one it lacks at the next wider rate.
 
     Notes
     -----
