@@ -116,6 +116,9 @@ def engine_of(row: Row, engines: Mapping[str, Engine]) -> Engine:
         return [e for e in presets if _since(e) <= _version(digits.group())][-1]
     if re.fullmatch(r"v1", version.strip(), re.IGNORECASE):
         return next((e for e in presets if e.since), presets[-1])
+    if named == "vllm" and number(row, "activation_peak_gib", "gpu_blocks") is not None:
+        # Only the V0 worker printed these unasked, and it served until it was removed in 0.11.
+        presets = [e for e in presets if not e.since] or presets
     date = (re.search(r"\d{4}-\d{2}(?:-\d{2})?", text(row, "source_date")) or [""])[0]
     known = [e for e in presets if not e.released or not date or e.released <= date]
     return known[-1]
@@ -136,7 +139,7 @@ def format_of(row: Row, formats: Mapping[str, WeightFormat], model: Model) -> We
     """The stored format a row names, by its own column, its precision or the checkpoint's name."""
     spelled = _spellings(formats)
     for column in ("weight_format", "weight_precision", "model"):
-        found = _find_format(text(row, column), spelled, formats, whole=column != "model")
+        found = _find_format(text(row, column), spelled, formats)
         if found is not None:
             return (
                 formats["mxfp4-all"] if found.experts_only and not model.is_moe and found.family == "float" else found
@@ -152,7 +155,7 @@ def _spellings(formats: Mapping[str, WeightFormat]) -> dict[str, WeightFormat]:
 
 
 def _find_format(
-    words: str, spelled: Mapping[str, WeightFormat], formats: Mapping[str, WeightFormat], *, whole: bool
+    words: str, spelled: Mapping[str, WeightFormat], formats: Mapping[str, WeightFormat]
 ) -> WeightFormat | None:
     plain = _plain(words)
     if not plain:
@@ -163,7 +166,7 @@ def _find_format(
     quantised = [form for form in formats.values() if form.family == "exl2"]
     padded = f" {plain} "
     for alias, form in spelled.items():
-        if (len(alias) > 3 or whole) and f" {alias} " in padded:
+        if f" {alias} " in padded:
             return form
     if bits:
         return min(quantised, key=lambda form: abs(form.bits_per_weight - float(bits.group(1))))
@@ -172,7 +175,7 @@ def _find_format(
 
 def _plain(words: str) -> str:
     """Case, hyphens and brackets do not tell formats apart."""
-    return re.sub(r"[\s\-_/,+()]+", " ", words.casefold().replace("_k_", "_k_")).strip()
+    return re.sub(r"[\s\-_/,+()]+", " ", words.casefold()).strip()
 
 
 # ---- model ----------------------------------------------------------------------------------------------------------
