@@ -100,6 +100,8 @@ def run_of(row: Row, catalog: Catalog, *, any_card: bool = False) -> Run:
     context = context or min(model.max_context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     prompt, output = _lengths(row, context)
     chunk = setting(row, "max_num_batched_tokens") or setting(row, "chunked_prefill_size")
+    if chunk is None and engine.whole_prompt and engine.prepares_sequences and number(row, "max_model_len") is None:
+        chunk = engine.prefill_tokens
     job = ServingJob(
         weight_format=format_of(row, catalog.weight_formats, model),
         kv_bytes_per_element=KV_BYTES.get((text(row, "kv_dtype") or text(row, "kv_precision")).casefold(), 2.0),
