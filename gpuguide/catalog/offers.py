@@ -215,9 +215,7 @@ def _reserved(table: pd.DataFrame, reserved: pd.DataFrame) -> pd.DataFrame:
             found = found[first]
         places.append(found)
         sources.append(np.full(len(found), place))
-        prices.append(
-            float(row["usd_per_hour"]) * (count[found] if row["price_basis"] == "per_gpu" else 1.0 + 0.0 * found)
-        )
+        prices.append(float(row["usd_per_hour"]) * times)
     stated = reserved.take(np.concatenate(sources))
     usd = np.concatenate(prices)
     changed = {name: stated[name].to_numpy() for name in ("months", "source", "as_of", "note")}
