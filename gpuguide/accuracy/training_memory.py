@@ -13,10 +13,9 @@ from gpuguide.accuracy.table import SCORED, Scorer
 from gpuguide.accuracy.training_rows import Asked, Skip, ask, number, text
 from gpuguide.errors import GuideError
 from gpuguide.estimate.results import MemoryBreakdown
-from gpuguide.estimate.training_memory import reserve_bytes, training_memory
+from gpuguide.estimate.training_memory import process_bytes, training_memory
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats
-from gpuguide.spec.plan import Plan
 from gpuguide.units import GB, HIGH, LOW, MIB, TYPICAL
 
 if TYPE_CHECKING:
@@ -40,17 +39,11 @@ def answer_of(asked: Asked, assumptions: Assumptions) -> Answer:
     memory = training_memory(
         model=asked.model, job=asked.job, plan=asked.plan, nodes=asked.nodes, assumptions=assumptions
     )
-    reserve = reserve_bytes(
-        job=asked.job,
-        plan=asked.plan,
-        dynamic_bytes=memory.activations + memory.logits + memory.buffers,
-        assumptions=assumptions,
-    )
     allocated = bands(memory.total) - bands(memory.reserved)
     return Answer(
         breakdown=memory,
         allocated=allocated,
-        reserved=allocated + bands(reserve.allocator),
+        reserved=bands(memory.total) - bands(process_bytes(plan=asked.plan, assumptions=assumptions)),
         process=bands(memory.total),
     )
 
@@ -66,7 +59,11 @@ def _frame(
     """Scored rows in the columns of SCORED; whatever keeps a row from being asked becomes its reason."""
     scored: list[dict[str, Any]] = []
     for row in frame.to_dict("records"):
-        common = {"row_id": row.get("row_id"), "source_id": row.get("source_id", row.get("source", "")), "label": _label(row)}
+        common = {
+            "row_id": row.get("row_id"),
+            "source_id": row.get("source_id", row.get("source", "")),
+            "label": _label(row),
+        }
         try:
             answers = score(row, catalog)
         except Skip as reason:
@@ -113,7 +110,13 @@ def _score_traced(row: Mapping[str, Any], catalog: Catalog) -> list[dict[str, An
     adapted = text(row, "method") in ("lora", "qlora")
     params = number(row, "params") - (number(row, "trainable_params", 0.0) if adapted else 0.0)
     # The recipe is named as in our table.
-    named = {**row, "params": params, "precision": "", "flash_attention": row.get("attention"), "fused_ce": row.get("fused_ce")}
+    named = {
+        **row,
+        "params": params,
+        "precision": "",
+        "flash_attention": row.get("attention"),
+        "fused_ce": row.get("fused_ce"),
+    }
     asked = ask(named, catalog)
     recipe = catalog.recipes.get(text(row, "recipe"))
     if recipe is None:
@@ -210,11 +213,6 @@ def _score_parts(row: Mapping[str, Any], catalog: Catalog) -> list[dict[str, Any
         for name in COMPONENTS
         if measured[name] == measured[name]
     ]
-
-
-def plan_label(plan: Plan) -> str:
-    """A plan in words."""
-    return f"tp{plan.tensor_parallel:.0f} pp{plan.pipeline_parallel:.0f} dp{plan.data_parallel:.0f}"
 
 
 SCORERS: dict[str, Scorer] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import TrainingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import OFFLOAD, RECOMPUTE, Plan
+from gpuguide.spec.precision import Optimizer
 from gpuguide.units import BILLION, GIB
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ Row = Mapping[str, Any]
 DEFAULT_SEQUENCE = 2048.0
 DEFAULT_VOCAB = 32_000.0
 DEFAULT_GPU = "A100-80GB-SXM"
+QUANTISED_INPUTS_DROPPED = "2024-07"
+"""Month of bitsandbytes 0.43.2, from which 4-bit layers no longer keep their inputs."""
 USABLE_SHARE = 0.985
 """Of a card named only by its size: what is left of 24 to 80 GiB after the driver; mean of `gpus.csv`."""
 METHODS = {
@@ -52,7 +55,7 @@ OPTIMIZERS = (
 """Words in an optimizer's name; None = not modelled."""
 
 
-class Skip(Exception):  # noqa: N818 - not an error: the row is left out, with the reason
+class Skip(Exception):
     """Why a row is not scored."""
 
 
@@ -142,8 +145,12 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
     method = METHODS.get(text(row, "method").replace("lora+emb", "lora"))
     if method is None:
         raise Skip(f"not modelled: method {text(row, 'method')}")
-    megatron = is_megatron(row)
-    precision, kernels, loss = text(row, "precision"), text(row, "flash_attention") or text(row, "attention"), text(row, "fused_ce")
+    megatron, words = is_megatron(row), text(row, "zero_stage")
+    precision, kernels, loss = (
+        text(row, "precision"),
+        text(row, "flash_attention") or text(row, "attention"),
+        text(row, "fused_ce"),
+    )
     unsloth = "unsloth" in kernels or "unsloth" in text(row, "activation_checkpointing")
     fused_loss = not megatron and (unsloth or loss not in ("", "no", "0", "false"))
     plain = 2.0 if "true" in precision or "mixed" in precision else 4.0
@@ -159,7 +166,7 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
         sequence_length=sequence,
         global_batch=_global_batch(row, plan),
         recipe=catalog.recipes[_recipe(row, method)],
-        optimizer=catalog.optimizers[_optimizer(row)],
+        optimizer=_optimizer(row, catalog),
         lora_rank=number(row, "lora_rank", 8.0) if method in ("lora", "qlora") else 0.0,
         lora_targets=_targets(adapters) if "adapter" not in text(row, "method") else (),
         adapter_bytes=plain,
@@ -173,9 +180,12 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
         sequence_parallel="none" not in text(row, "activation_checkpointing") or not megatron,
         foreach_optimizer=not megatron and float(np.asarray(plan.zero_stage)) == 0,
         trainable_embeddings="wte" in adapters or "embed" in adapters,
+        fused_adapters=unsloth and method in ("lora", "qlora"),
         offload_activations="offload" in text(row, "activation_checkpointing"),
-        # Lightning moves the whole model to each GPU before it wraps layers.
-        unsharded_start="fsdp" in text(row, "zero_stage") and "true" in precision,
+        keeps_quantised_inputs="" < text(row, "source_date")[:7] < QUANTISED_INPUTS_DROPPED,
+        # Lightning before 2024 gave loaded weights to shards and kept them.
+        keeps_whole_weights="fsdp" in words and "true" in precision and method in ("lora", "qlora"),
+        step_group_params=float("inf") if "fsdp" in words else 1e9,
     )
 
 
@@ -199,13 +209,17 @@ def _recipe(row: Row, method: str) -> str:
     return "pure-bf16"
 
 
-def _optimizer(row: Row) -> str:
+def _optimizer(row: Row, catalog: Catalog) -> Optimizer:
     name = text(row, "optimizer") or "adamw"
+    if "tuners/lisa" in text(row, "notes"):
+        name = "lisa"
     for pattern, known in OPTIMIZERS:
         if re.search(pattern, name):
             if known is None:
                 break
-            return known
+            optimizer = catalog.optimizers[known]
+            rank = re.search(r"rank (\d+)", name)
+            return replace(optimizer, low_rank=int(rank.group(1))) if rank else optimizer
     raise Skip(f"not modelled: optimizer {name[:40]}")
 
 
@@ -319,7 +333,9 @@ def sequence_of(row: Row, catalog: Catalog) -> Floats | float:
     stated = number(row, "seq_len", DEFAULT_SEQUENCE)
     if "cap" not in text(row, "seq_len_kind").split("(")[0]:
         return stated
-    shares: Floats = catalog.assumptions["training_memory_capped_length"]
+    longest, mean = (catalog.assumptions[f"training_memory_capped_{name}"] for name in ("length", "mean"))
+    micro = number(row, "micro_batch", 1.0)
+    shares: Floats = (longest + (micro - 1) * mean) / micro
     return stated * shares
 
 

@@ -45,9 +45,7 @@ class LayerBytes:
         return self.norms + self.attention + self.mlp + self.adapters
 
 
-def layer_bytes(
-    *, model: Model, job: TrainingJob, quantised_input_share: Number, expert_imbalance: Number
-) -> LayerBytes:
+def layer_bytes(*, model: Model, job: TrainingJob, expert_imbalance: Number) -> LayerBytes:
     """
     Bytes that one layer keeps for the backward pass, per token.
 
@@ -55,8 +53,6 @@ def layer_bytes(
     ----------
     model, job : Model, TrainingJob
         Architecture; method, precision and kernels.
-    quantised_input_share : number
-        Share of the inputs of quantised linear layers that the kernel keeps: 0 in current bitsandbytes. [-]
     expert_imbalance : number
         Tokens of the fullest expert rank over the mean. [-]
 
@@ -88,7 +84,7 @@ def layer_bytes(
     expert = _expert_bytes(model, job, width, reads["down"], expert_imbalance)
     moe_share = model.moe_layers / model.layers
     scores, scores_backward = _score_bytes(job, width, score_heads)
-    adapters = _adapter_bytes(model, job, width) + _quantised_bytes(model, job, width, quantised_input_share)
+    adapters = _adapter_bytes(model, job, width) + _quantised_bytes(model, job, width)
     largest_ffn = np.maximum(
         model.ffn * (moe_share < 1.0),
         model.moe_ffn * (model.experts_per_token * expert_imbalance + model.shared_experts),
@@ -104,7 +100,7 @@ def layer_bytes(
         adapters=adapters,
         entry=stream * model.hidden,
         scores_backward=scores_backward,
-        mlp_backward=(2.0 if model.gated_mlp else 1.0) * width * largest_ffn + stream * model.hidden,
+        mlp_backward=width * largest_ffn * _mlp_gradients(model, job) + stream * model.hidden,
         norm_backward=norm_backward,
         norm_final=norm if job.method in ADAPTED else norm + output,
         norm_frozen=norm if job.method in ADAPTED else 0.0,
@@ -163,7 +159,16 @@ def _mlp_bytes(model: Model, job: TrainingJob, ffn: Number, width: float, reads_
     tensors = 1.0
     if model.gated_mlp:
         tensors = 2.0 if job.fused_norms else 3.0
+    if job.fused_adapters:
+        return tensors * width * ffn
     return (tensors + float(reads_down)) * width * ffn
+
+
+def _mlp_gradients(model: Model, job: TrainingJob) -> float:
+    """MLP-wide gradients alive at once: of gate and up, or of one inner value; none where a kernel works in place."""
+    if job.fused_adapters:
+        return 0.0
+    return 2.0 if model.gated_mlp else 1.0
 
 
 def _expert_bytes(model: Model, job: TrainingJob, width: float, reads_down: bool, imbalance: Number) -> Number:
@@ -180,7 +185,7 @@ def _adapter_bytes(model: Model, job: TrainingJob, width: float) -> Number:
         return 0.0
     adapted = {name for name, read in _reads(job).items() if read and (name != "gate" or model.gated_mlp)}
     inner = job.lora_rank * job.adapter_bytes * len(adapted)
-    if job.adapter_bytes <= width:
+    if job.adapter_bytes <= width or job.fused_adapters:
         return inner
     wide: Number = 0.0
     for name in adapted:
@@ -189,9 +194,9 @@ def _adapter_bytes(model: Model, job: TrainingJob, width: float) -> Number:
     return inner + wide
 
 
-def _quantised_bytes(model: Model, job: TrainingJob, width: float, share: Number) -> Number:
+def _quantised_bytes(model: Model, job: TrainingJob, width: float) -> Number:
     """Inputs that a kernel for quantised weights keeps though it has no weight gradient to make."""
-    if job.quantization is None:
+    if job.quantization is None or not job.keeps_quantised_inputs:
         return 0.0
     kept = _reads(job)
     missing: Number = 0.0
@@ -201,7 +206,7 @@ def _quantised_bytes(model: Model, job: TrainingJob, width: float, share: Number
         missing = missing + model.ffn
     if not any(kept[name] for name in ("q", "k", "v")):
         missing = missing + model.hidden
-    return share * width * missing
+    return width * missing
 
 
 def logits_bytes(*, model: Model, job: TrainingJob) -> tuple[Number, Number, Number]:

@@ -135,6 +135,8 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
     states = _state_bytes(model, job, trained, widths.state)
     optimizer = share(1, states.dense + dense * widths.master, states.experts + experts * widths.master)
     step = share(1, _step_bytes(job, dense, widths, states.dense), _step_bytes(job, experts, widths, states.experts))
+    # Fully sharded states are stepped group by group.
+    step = np.where(stage >= 3, np.minimum(step, job.step_group_params * (widths.gradient + widths.master)), step)
     buckets = np.where(
         (stage == 0) & np.greater(plan.data_parallel * plan.context_parallel, 1) & (recipe.master_bytes == 0),
         full_gradients,
@@ -155,7 +157,8 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
     # Two layers (one in use, one fetched ahead) and what lies outside layers; one layer's gradients before reduction.
     gathered = 2 * split.layer * gather_linear + split.outside * (cast_width or base.outside) + layer_gradients
     sharded = ((stage >= 3) & np.greater(replicas, 1)) | all_on_host
-    whole = split.blocks * base.linear + split.outside * base.outside + split.experts * base.expert
+    if job.keeps_whole_weights:
+        gathered = gathered + split.blocks * base.linear + split.outside * base.outside + split.experts * base.expert
     flat = np.where((stage == 1) | (stage == 2), (dense + experts) * widths.weight, 0.0)
     casts = np.where(sharded, 0.0, 1.0) * cast_width
     return States(
@@ -168,7 +171,7 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
         step=step,
         buckets=buckets,
         gathered=np.where(sharded, gathered, 0.0),
-        start=np.where((stage >= 3) & job.unsharded_start, whole, flat),
+        start=flat,
         casts=casts * (split.blocks + split.experts),
         casts_head=casts * model.params_lm_head / plan.tensor_parallel,
         casts_layer=casts * split.layer,
@@ -235,7 +238,9 @@ def _trained(model: Model, job: TrainingJob, split: Split) -> Split:
     blocks_all = np.maximum(model.params_linear - model.params_routed_experts, 1.0)
     dense_share = split.blocks / blocks_all
     expert_share = split.experts / np.maximum(model.params_routed_experts, 1.0)
-    outside = (split.embedding, split.head) if job.trainable_embeddings else (0.0, 0.0)
+    # Full copies of embedding and head are trained in the base's width: fewer parameters of an adapter's width.
+    per_adapter_width = job.recipe.weight_bytes / _Widths.of(job).weight if job.trainable_embeddings else 0.0
+    outside = (split.embedding * per_adapter_width, split.head * per_adapter_width)
     return Split(
         blocks=(adapters - in_experts) * dense_share,
         experts=in_experts * expert_share,

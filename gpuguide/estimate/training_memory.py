@@ -58,7 +58,8 @@ def training_memory(
     Notes
     -----
     Tools print different sums: 'allocated' is `total - reserved`; 'reserved' by PyTorch adds the allocator's reserve;
-    nvidia-smi shows `total`. `reserve_bytes` gives the three apart. Source: `docs/formulas.md`, "Training memory".
+    nvidia-smi shows `total`. `process_bytes` is what stands beside the allocator. Source: `docs/formulas.md`, "Training
+    memory".
     """
     if job.method not in METHODS:
         raise NotModelled(f"training method '{job.method}'", f"choose one of {', '.join(METHODS)}")
@@ -71,9 +72,9 @@ def training_memory(
         model=model, job=job, plan=plan, split=split, bucket_bytes=assumptions["training_memory_bucket_bytes"]
     )
     passing = _passing(model, job, plan, assumptions)
-    fullest = _fullest(_moments(states, passing, assumptions))
-    dynamic = fullest.activations + fullest.logits + fullest.buffers
-    reserve = reserve_bytes(job=job, plan=plan, dynamic_bytes=dynamic, assumptions=assumptions)
+    moments = _moments(states, passing, assumptions["training_memory_loss"])
+    fullest = _fullest(moments)
+    reserve = _reserve(model, job, plan, fullest, moments, assumptions)
     return MemoryBreakdown(
         weights=fullest.weights,
         gradients=fullest.gradients,
@@ -81,52 +82,57 @@ def training_memory(
         activations=fullest.activations,
         logits=fullest.logits,
         buffers=fullest.buffers,
-        reserved=reserve.allocator + reserve.context + reserve.communication,
+        reserved=reserve,
         phase=fullest.phase,
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reserve:
-    """What a GPU holds beyond allocated tensors. [bytes]"""
-
-    allocator: Number  # cached by PyTorch, not in use
-    context: Number
-    communication: Number
-
-
-def reserve_bytes(*, job: TrainingJob, plan: Plan, dynamic_bytes: Number, assumptions: Assumptions) -> Reserve:
+def process_bytes(*, plan: Plan, assumptions: Assumptions) -> Number:
     """
-    Context, communication buffers and what the allocator keeps beyond allocated tensors.
+    Context and communication buffers: what a process holds outside PyTorch's allocator.
 
     Parameters
     ----------
-    job, plan : TrainingJob, Plan
-        Attention kernel; number of GPUs.
-    dynamic_bytes : number
-        Activations, logits and buffers: what is allocated and freed within a step, so what fragments. [bytes]
+    plan : Plan
+        Number of GPUs, and whether experts are exchanged.
     assumptions : Assumptions
-        Rows `training_memory_*`.
+        Rows `training_memory_context_bytes`, `_nccl_bytes` and `_all_to_all_bytes`.
 
     Returns
     -------
-    Reserve
+    number
         [bytes]
 
     Notes
     -----
-    Source: `docs/formulas.md`, "Training memory": reserved over allocated memory of 17 runs, context sizes of A100 and
-    T4, NCCL buffers.
+    Source: `docs/formulas.md`, "Training memory": contexts of A100 and T4, NCCL buffers by kind of exchange.
     """
-    kernel = "eager" if job.attention == "eager" else "fused"
     gpus = plan.data_parallel * plan.tensor_parallel * plan.pipeline_parallel * plan.context_parallel
-    exchanges_experts = np.greater(plan.expert_parallel, 1)
-    libraries = np.where(np.greater(gpus, 1), 1.0, 0.0) + np.where(exchanges_experts, 1.0, 0.0)
-    return Reserve(
-        allocator=assumptions[f"training_memory_allocator_{kernel}"] * dynamic_bytes,
-        context=assumptions["training_memory_context_bytes"],
-        communication=assumptions["training_memory_nccl_bytes"] * libraries,
+    return (
+        assumptions["training_memory_context_bytes"]
+        + np.greater(gpus, 1) * assumptions["training_memory_nccl_bytes"]
+        + np.greater(plan.expert_parallel, 1) * assumptions["training_memory_all_to_all_bytes"]
     )
+
+
+def _reserve(
+    model: Model, job: TrainingJob, plan: Plan, fullest: _Moment, moments: list[_Moment], assumptions: Assumptions
+) -> Number:
+    """
+    Context, communication, and what the allocator keeps beyond the tensors of the fullest moment.
+
+    It keeps a share of the most that comes and goes within a step, whenever that was, and a small share of what stands.
+    """
+    kernel = "eager" if job.attention == "eager" or model.is_moe else "fused"
+    dynamic: Number = 0.0
+    for moment in moments:
+        dynamic = np.maximum(dynamic, moment.activations + moment.logits + moment.buffers)
+    standing = fullest.weights + fullest.gradients + fullest.optimizer
+    allocator = (
+        assumptions[f"training_memory_allocator_{kernel}"] * dynamic
+        + assumptions["training_memory_allocator_states"] * standing
+    )
+    return allocator + process_bytes(plan=plan, assumptions=assumptions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +156,6 @@ def _passing(model: Model, job: TrainingJob, plan: Plan, assumptions: Assumption
     layer = layer_bytes(
         model=model,
         job=job,
-        quantised_input_share=assumptions["training_memory_quantised_inputs"],
         expert_imbalance=assumptions["training_memory_expert_imbalance"],
     )
     tokens = plan.micro_batch * job.sequence_length / plan.context_parallel
@@ -231,7 +236,7 @@ class _Moment:
         return self.weights + self.optimizer + self.gradients + self.activations + self.logits + self.buffers
 
 
-def _moments(states: States, passing: _Passing, assumptions: Assumptions) -> list[_Moment]:
+def _moments(states: States, passing: _Passing, loss: Number) -> list[_Moment]:
     """Candidates for the fullest moment; the last stage's loss stands beside states as large as the first's."""
     forward, backward, step = (float(PHASES.index(name)) for name in ("forward", "backward", "step"))
     standing = states.gradients * states.keeps_gradients
@@ -260,7 +265,7 @@ def _moments(states: States, passing: _Passing, assumptions: Assumptions) -> lis
             backward,
             gradients=standing,
             activations=passing.stored_last,
-            logits=passing.logits_backward,
+            logits=loss * passing.logits_backward,
             buffers=shared + casts,
         ),
         # Autocast holds 16-bit copies of all weights until the forward pass is left.
@@ -268,7 +273,7 @@ def _moments(states: States, passing: _Passing, assumptions: Assumptions) -> lis
             forward,
             gradients=standing,
             activations=passing.stored_last,
-            logits=passing.logits_forward,
+            logits=loss * passing.logits_forward,
             buffers=shared + states.casts + states.casts_head,
         ),
         moment(

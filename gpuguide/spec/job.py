@@ -35,7 +35,10 @@ class TrainingJob:
     foreach_optimizer: bool = False  # step works on all tensors at once through a temporary copy (PyTorch `foreach`)
     trainable_embeddings: bool = False  # LoRA beside full copies of embedding and head
     offload_activations: bool = False  # checkpointed layer inputs wait in host memory
-    unsharded_start: bool = False  # every GPU holds the whole model before it is sharded
+    fused_adapters: bool = False  # adapted layers run as one kernel that works in place and recomputes (Unsloth)
+    keeps_quantised_inputs: bool = False  # 4-bit layers keep their input (bitsandbytes before 0.43.2, July 2024)
+    keeps_whole_weights: bool = False  # fully sharded training leaves the loaded weights beside the shards (old Lightning)
+    step_group_params: float = 1e9  # parameters that fully sharded training steps at a time (DeepSpeed `sub_group_size`)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
