@@ -36,6 +36,8 @@ USD_PER_GB_HOUR = (0.002, 0.25)
 JUMP = 3.0
 """A provider whose prices all moved by more than this factor changed its unit or currency, not its prices."""
 MEMORY_TOLERANCE = 0.10
+LEAST_SHARE = 0.5
+"""A catalog with fewer rows than this share of what was known is half of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,18 @@ def shifted(new: pd.DataFrame, old: pd.DataFrame) -> float | None:
             factor = float(ratio.median())
             return factor if not 1.0 / JUMP <= factor <= JUMP else None
     return None
+
+
+def wrong_as_a_whole(good: pd.DataFrame, previous: pd.DataFrame) -> str:
+    """Why a provider's rows are refused although each may be right."""
+    if good.empty:
+        return "no row passed the checks"
+    if len(good) < LEAST_SHARE * len(previous):
+        return f"only {len(good)} rows passed where {len(previous)} were known"
+    factor = shifted(good, previous) if len(previous) else None
+    if factor is not None:
+        return f"all prices moved by a factor of {factor:.3g}: another currency or unit"
+    return ""
 
 
 def shrinks_with_count(rows: pd.DataFrame) -> Bools:

@@ -1,162 +1,48 @@
 """
-Catalogs of gpuhunt as rows of `offers.csv`: downloads with a deadline, names of GPUs, spot beside on demand.
-
-gpuhunt parses its own files; what it does not do (time limits, one failure apart from another) happens here.
+Catalogs of gpuhunt as rows of `offers.csv`: names of GPUs, regions of zones, spot beside on demand.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import io
-import os
 import re
-import threading
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import date
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gpuguide.catalog.checks import COLUMNS, usable
-from gpuguide.errors import GuideError
 
 OURS = {"lambdalabs": "lambda", "vastai": "vast", "digitalocean": "digitalocean"}
 """Names of providers that differ from ours; all others are the same."""
 KINDS = {"vastai": "marketplace"}
-LARGEST_BYTES = 256_000_000
-CHUNK = 65_536
-PATIENCE_S = 10.0
-"""Longest silence of a server. [s]"""
 MEMORY_TOLERANCE = 0.15
 """Names without a size of their own: MI325X is listed with 288 GB there and has 256."""
 
-_environment = threading.Lock()
 
-
-class CatalogProblem(Exception):
-    """Why one provider's catalog could not be used; its rows stay as they are."""
-
-
-def gpuhunt_package() -> Any:
-    """
-    The package behind live prices, imported only when they are asked for.
-
-    Raises
-    ------
-    GuideError
-        If the extra is not installed.
-    """
-    try:
-        import gpuhunt
-    except ImportError:
-        raise GuideError('live prices need one more package: pip install "gpuguide[refresh]"') from None
-    return gpuhunt
-
-
-def gpuhunt_version() -> str:
-    """Installed version of gpuhunt."""
-    return metadata.version("gpuhunt")
-
-
-def known_providers() -> dict[str, str]:
-    """Providers with a public catalog: our name and gpuhunt's."""
-    gpuhunt_package()
-    from gpuhunt._internal.catalog import OFFLINE_PROVIDERS
-
-    return {OURS.get(name, name): name for name in OFFLINE_PROVIDERS}
-
-
-def base_address() -> str:
-    """Where the catalogs are: `GPUHUNT_CATALOG_URL`, else gpuhunt's own."""
-    from gpuhunt._internal.catalog import CATALOG_URL
-
-    address = os.environ.get("GPUHUNT_CATALOG_URL", str(CATALOG_URL)).rstrip("/")
-    if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
-        raise GuideError(f"GPUHUNT_CATALOG_URL = {address[:60]} is not possible: give an http or https address")
-    return address
-
-
-def latest_version(base: str, name: str, *, until: float, cancel: threading.Event) -> tuple[str, date]:
-    """
-    Version of a provider's catalog and the day in it, which is the date of its prices.
-
-    Raises
-    ------
-    CatalogProblem
-        If it cannot be had in time or is not a version.
-    """
-    text = _fetch(f"{base}/{name}/version", until, cancel, 200).decode("utf-8", "replace").strip()
-    match = re.fullmatch(r"(\d{4})(\d{2})(\d{2})(-\d+)?", text)
-    try:
-        day = date(*(int(part) for part in match.groups()[:3])) if match else None
-    except ValueError:
-        day = None
-    if day is None:
-        raise CatalogProblem(f"version {text[:30]!r} is not a date")
-    return text, day
-
-
-def download(base: str, name: str, version: str, folder: Path, *, until: float, cancel: threading.Event) -> None:
-    """
-    Save a provider's catalog as `<name>.csv`.
-
-    Raises
-    ------
-    CatalogProblem
-        If it cannot be had in time, or is no archive with that file.
-    """
-    packed = _fetch(f"{base}/{name}/{version}/catalog.zip", until, cancel, LARGEST_BYTES)
-    try:
-        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-            if archive.getinfo(f"{name}.csv").file_size > LARGEST_BYTES:
-                raise CatalogProblem("the catalog is larger than a catalog can be")
-            (folder / f"{name}.csv").write_bytes(archive.read(f"{name}.csv"))
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise CatalogProblem(f"the archive is broken: {error}") from None
-
-
-def read_rows(
-    name: str, folder: Path, *, version: str, day: date, shipped: pd.DataFrame, names: pd.DataFrame
+def rows_of_items(
+    items: Sequence[Any], *, name: str, source: str, day: date, shipped: pd.DataFrame, names: pd.DataFrame
 ) -> pd.DataFrame:
     """
-    A downloaded catalog as rows of `offers.csv`, not yet checked.
+    Items of gpuhunt as rows of `offers.csv`, not yet checked.
 
     Parameters
     ----------
+    items : sequence of gpuhunt.CatalogItem
+        Of one provider.
     name : str
         gpuhunt's name of the provider.
-    folder : Path
-        With `<name>.csv`.
-    version, day : str, date
+    source : str
+        What the rows shall say of themselves.
+    day : date
         Of the catalog.
     shipped : DataFrame
         `offers.csv`: a machine known there keeps the GPU it has there.
     names : DataFrame
         `live_names.csv`.
-
-    Raises
-    ------
-    CatalogProblem
-        If nothing can be read.
     """
-    package = gpuhunt_package()
-    with _catalog_folder(folder):
-        try:
-            catalog = package.Catalog(balance_resources=False, auto_reload=False)
-            items = catalog.query(provider=[name], min_gpu_count=1)
-        except Exception as error:  # whatever a broken file makes the parser raise
-            raise CatalogProblem(f"the catalog cannot be read: {error}") from None
-    if not items:
-        raise CatalogProblem("the catalog is empty")
     provider = OURS.get(name, name)
     table = pd.DataFrame(
         {
@@ -187,7 +73,7 @@ def read_rows(
     has_spot = merged["spot_usd_per_hour"].notna()
     return merged.assign(
         provider=provider, kind=KINDS.get(name, "on_demand"), price_basis="instance", as_of=day.isoformat(),
-        source=f"gpuhunt {gpuhunt_version()} catalog {name} {version}",
+        source=source,
         note=np.where(has_spot, "live; spot = lowest availability zone", "live"),
     )[list(COLUMNS)]  # fmt: skip
 
@@ -229,49 +115,3 @@ def _region(provider: str, location: str | None) -> str:
     elif provider == "aws":
         text = re.sub(r"(?<=\d)[a-z]$", "", text)
     return text or "*"
-
-
-@contextmanager
-def _catalog_folder(folder: Path) -> Iterator[None]:
-    """gpuhunt's documented way to be given files: an environment variable."""
-    with _environment:
-        before = os.environ.get("GPUHUNT_CATALOG_DIR")
-        os.environ["GPUHUNT_CATALOG_DIR"] = str(folder)
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["GPUHUNT_CATALOG_DIR"]
-            else:
-                os.environ["GPUHUNT_CATALOG_DIR"] = before
-
-
-def _fetch(address: str, until: float, cancel: threading.Event, largest: int) -> bytes:
-    """Body of an answer, within the deadline however slowly it drips."""
-    parts, size = [], 0
-    try:
-        left = until - time.monotonic()
-        if left <= 0 or cancel.is_set():
-            raise CatalogProblem("no answer in time")
-        with urllib.request.urlopen(address, timeout=min(PATIENCE_S, left)) as answer:
-            while chunk := answer.read1(CHUNK):
-                size += len(chunk)
-                if size > largest:
-                    raise CatalogProblem("the answer is larger than a catalog can be")
-                if time.monotonic() > until or cancel.is_set():
-                    raise CatalogProblem("no answer in time")
-                parts.append(chunk)
-            expected = answer.headers.get("Content-Length")
-    except urllib.error.HTTPError as error:
-        raise CatalogProblem(f"the server answers {error.code}") from None
-    except TimeoutError:
-        raise CatalogProblem("no answer in time") from None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        late = isinstance(reason, TimeoutError)
-        raise CatalogProblem("no answer in time" if late else f"no connection: {reason}") from None
-    except ValueError as error:
-        raise CatalogProblem(f"no connection: {error}") from None
-    if expected is not None and expected.isdigit() and size != int(expected):
-        raise CatalogProblem("the answer broke off")
-    return b"".join(parts)

@@ -1,7 +1,7 @@
 """
 Newer prices beside the shipped ones: where they are kept on this computer, and how they overlay the table.
 
-Written by `refresh`, read by `offers`; no network here.
+Fetched by `refresh`, read by `offers`; no network here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from gpuguide.catalog.checks import COLUMNS
+from gpuguide.catalog.checks import COLUMNS, KEY
+from gpuguide.errors import DataError
 
 LIVE, META, HISTORY = "offers-live.csv", "offers-live.json", "history"
 NUMBERS = ("gpu_count", "gpu_memory_gb", "vcpus", "ram_gb", "price_usd_per_hour", "spot_usd_per_hour")
@@ -85,3 +87,74 @@ def overlaid(shipped: pd.DataFrame, live: pd.DataFrame) -> pd.DataFrame:
     fresh = live[live.groupby(pair)["as_of"].transform("max").to_numpy() >= newest]
     replaced = pd.MultiIndex.from_frame(shipped[pair]).isin(pd.MultiIndex.from_frame(fresh[pair].drop_duplicates()))
     return pd.concat([shipped[~replaced], fresh[shipped.columns]], ignore_index=True)
+
+
+def write_live(cache: Path, fresh: Mapping[str, pd.DataFrame], versions: Mapping[str, str], fetched_with: str) -> None:
+    """
+    Replace the rows of some providers; the others stay.
+
+    Everything is written beside the old files first; then they change places, each in one step.
+
+    Parameters
+    ----------
+    cache : Path
+        Folder, made where it is missing.
+    fresh : mapping
+        New rows by provider, columns of `offers.csv`.
+    versions : mapping
+        Version of the catalog they are from, by provider.
+    fetched_with : str
+        For the record: program and version.
+
+    Raises
+    ------
+    DataError
+        If the folder cannot be written; everything is then as before.
+    """
+    old, meta = read_live(cache), read_meta(cache)
+    kept = old[~old["provider"].isin(list(fresh))]
+    table = pd.concat([kept, *fresh.values()], ignore_index=True).sort_values(KEY, kind="stable")
+    moment = datetime.now(UTC)
+    about = dict(meta.get("providers", {})) if isinstance(meta.get("providers"), dict) else {}
+    for name, rows in fresh.items():
+        about[name] = {"version": versions[name], "as_of": str(rows["as_of"].max()), "rows": len(rows)}
+    described = {
+        "fetched_at": moment.isoformat(timespec="seconds"),
+        "fetched_with": fetched_with,
+        "rows": len(table),
+        "providers": about,
+    }
+    try:
+        (cache / HISTORY).mkdir(parents=True, exist_ok=True)
+        snapshot = cache / HISTORY / f"offers-{moment:%Y%m%dT%H%M%SZ}.parquet"
+        ready = [
+            (_beside(cache / LIVE, table.to_csv(index=False, lineterminator="\n").encode()), cache / LIVE),
+            (_beside(cache / META, (json.dumps(described, indent=1) + "\n").encode()), cache / META),
+            (_beside(snapshot, _parquet(table)), snapshot),
+        ]
+        for temporary, path in ready:
+            temporary.replace(path)
+    except OSError as error:
+        raise DataError(LIVE, None, None, f"cannot be written: {error}; prices stay as they were") from None
+    finally:
+        for leftover in [*cache.glob("*.part"), *(cache / HISTORY).glob("*.part")]:
+            leftover.unlink(missing_ok=True)
+
+
+def _beside(path: Path, content: bytes) -> Path:
+    """A finished file next to the one it will replace, on the disk before anything is renamed."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), sink)
+    return bytes(sink.getvalue().to_pybytes())

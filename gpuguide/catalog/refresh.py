@@ -9,31 +9,45 @@ What was fetched lies in the cache folder (`live.cache_folder`): the rows, what 
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import queue
+import re
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from gpuguide.catalog import checks, hunt
-from gpuguide.catalog.live import HISTORY, LIVE, META, cache_folder, read_live, read_meta
+from gpuguide.catalog.live import cache_folder, read_live, read_meta, write_live
 from gpuguide.catalog.package import read_table
-from gpuguide.errors import DataError, UnknownName, nearest
+from gpuguide.errors import GuideError, UnknownName, nearest
 
 DEADLINE_S = 30.0
-LEAST_SHARE = 0.5
-"""A catalog with fewer rows than this share of what was known is half of one."""
+PATIENCE_S = 10.0
+"""Longest silence of a server. [s]"""
+LARGEST_BYTES = 256_000_000
+CHUNK = 65_536
+_environment = threading.Lock()
 
 Outcome = tuple[str, str, str, date | None]
 """Our name of a provider, what became of its download, version, day of the version."""
+
+
+class CatalogProblem(Exception):
+    """Why one provider's catalog could not be used; its rows stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +130,7 @@ def refresh(
     """
     cache = folder or cache_folder()
     stop = cancel or threading.Event()
-    known = hunt.known_providers()
+    known = known_providers()
     for name in providers:
         if name not in known:
             raise UnknownName("provider with a live catalog", name, nearest(name, known), len(known))
@@ -143,7 +157,7 @@ def refresh(
         fresh = {}
         reports = {name: _kept(name, old, "cancelled") for name in chosen}
     if fresh:
-        _write(cache, old, fresh, versions, meta)
+        write_live(cache, fresh, versions, f"gpuhunt {metadata.version('gpuhunt')}")
     ordered = tuple(reports[name] for name in chosen)
     return Report(providers=ordered, cancelled=cancelled, folder=cache)
 
@@ -157,7 +171,7 @@ def _downloads(
     stop: threading.Event,
 ) -> Iterator[Outcome]:
     """Outcomes as they come in, at the deadline those of providers that did not answer."""
-    base = hunt.base_address()
+    base = base_address()
     have = meta.get("providers", {}) if isinstance(meta.get("providers"), dict) else {}
     stored = set(old["provider"])
     outcomes: queue.Queue[Outcome] = queue.Queue()
@@ -165,12 +179,12 @@ def _downloads(
     def fetch(ours: str, theirs: str) -> None:
         version, day, problem = "", None, ""
         try:
-            version, day = hunt.latest_version(base, theirs, until=until, cancel=stop)
+            version, day = _latest_version(base, theirs, until=until, cancel=stop)
             if ours in stored and version == have.get(ours, {}).get("version"):
                 problem = "unchanged"
             else:
-                hunt.download(base, theirs, version, scratch, until=until, cancel=stop)
-        except hunt.CatalogProblem as error:
+                _download(base, theirs, version, scratch, until=until, cancel=stop)
+        except CatalogProblem as error:
             problem = str(error)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
@@ -213,11 +227,13 @@ def _checked_rows(
     if len(previous) and day.isoformat() < previous["as_of"].max():
         return None, _kept(name, old, f"it is of {day}, older than the prices we have ({previous['as_of'].max()})")
     try:
-        rows = hunt.read_rows(
-            theirs, scratch, version=version, day=day, shipped=shipped, names=read_table("live_names", tables)
-        )
-    except hunt.CatalogProblem as error:
+        items = _items(theirs, scratch)
+    except CatalogProblem as error:
         return None, _kept(name, old, str(error))
+    rows = hunt.rows_of_items(
+        items, name=theirs, source=f"gpuhunt {metadata.version('gpuhunt')} catalog {theirs} {version}", day=day,
+        shipped=shipped, names=read_table("live_names", tables),
+    )  # fmt: skip
     cards, others = read_table("gpus", tables), read_table("unstated_gpus", tables)
     result = checks.checked(
         rows,
@@ -227,25 +243,13 @@ def _checked_rows(
     )
     counts = {str(reason): int(many) for reason, many in result.quarantined["reason"].value_counts().items()}
     remarks = {str(reason): int(many) for reason, many in result.notes["reason"].value_counts().items()}
-    problem = _wrong_as_a_whole(result.good, previous)
+    problem = checks.wrong_as_a_whole(result.good, previous)
     if problem:
         return None, _kept(name, old, problem, counts)
     report = ProviderReport(
         provider=name, status="new", rows=len(result.good), as_of=day.isoformat(), quarantined=counts, notes=remarks
     )
     return result.good, report
-
-
-def _wrong_as_a_whole(good: pd.DataFrame, previous: pd.DataFrame) -> str:
-    """Why a provider's rows are refused although each may be right."""
-    if good.empty:
-        return "no row passed the checks"
-    if len(good) < LEAST_SHARE * len(previous):
-        return f"only {len(good)} rows passed where {len(previous)} were known"
-    factor = checks.shifted(good, previous) if len(previous) else None
-    if factor is not None:
-        return f"all prices moved by a factor of {factor:.3g}: another currency or unit"
-    return ""
 
 
 def _kept(name: str, old: pd.DataFrame, problem: str, quarantined: dict[str, int] | None = None) -> ProviderReport:
@@ -260,53 +264,133 @@ def _kept(name: str, old: pd.DataFrame, problem: str, quarantined: dict[str, int
     )
 
 
-def _write(
-    cache: Path, old: pd.DataFrame, fresh: dict[str, pd.DataFrame], versions: dict[str, str], meta: dict[str, Any]
-) -> None:
-    """Everything beside the old files first; then they change places, each in one step."""
-    kept = old[~old["provider"].isin(list(fresh))]
-    table = pd.concat([kept, *fresh.values()], ignore_index=True).sort_values(checks.KEY, kind="stable")
-    moment = datetime.now(UTC)
-    about = dict(meta.get("providers", {})) if isinstance(meta.get("providers"), dict) else {}
-    for name, rows in fresh.items():
-        about[name] = {"version": versions[name], "as_of": str(rows["as_of"].max()), "rows": len(rows)}
-    described = {
-        "fetched_at": moment.isoformat(timespec="seconds"),
-        "gpuhunt": hunt.gpuhunt_version(),
-        "rows": len(table),
-        "providers": about,
-    }
+def gpuhunt_package() -> Any:
+    """
+    The package behind live prices, imported only when they are asked for.
+
+    Raises
+    ------
+    GuideError
+        If the extra is not installed.
+    """
     try:
-        (cache / HISTORY).mkdir(parents=True, exist_ok=True)
-        snapshot = cache / HISTORY / f"offers-{moment:%Y%m%dT%H%M%SZ}.parquet"
-        ready = [
-            (_beside(cache / LIVE, table.to_csv(index=False, lineterminator="\n").encode()), cache / LIVE),
-            (_beside(cache / META, (json.dumps(described, indent=1) + "\n").encode()), cache / META),
-            (_beside(snapshot, _parquet(table)), snapshot),
-        ]
-        for temporary, path in ready:
-            temporary.replace(path)
+        import gpuhunt
+    except ImportError:
+        raise GuideError('live prices need one more package: pip install "gpuguide[refresh]"') from None
+    return gpuhunt
+
+
+def known_providers() -> dict[str, str]:
+    """Providers with a public catalog: our name and gpuhunt's."""
+    gpuhunt_package()
+    from gpuhunt._internal.catalog import OFFLINE_PROVIDERS
+
+    return {hunt.OURS.get(name, name): name for name in OFFLINE_PROVIDERS}
+
+
+def base_address() -> str:
+    """Where the catalogs are: `GPUHUNT_CATALOG_URL`, else gpuhunt's own."""
+    from gpuhunt._internal.catalog import CATALOG_URL
+
+    address = os.environ.get("GPUHUNT_CATALOG_URL", str(CATALOG_URL)).rstrip("/")
+    if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
+        raise GuideError(f"GPUHUNT_CATALOG_URL = {address[:60]} is not possible: give an http or https address")
+    return address
+
+
+def _latest_version(base: str, name: str, *, until: float, cancel: threading.Event) -> tuple[str, date]:
+    """
+    Version of a provider's catalog and the day in it, which is the date of its prices.
+
+    Raises
+    ------
+    CatalogProblem
+        If it cannot be had in time or is not a version.
+    """
+    text = _fetch(f"{base}/{name}/version", until, cancel, 200).decode("utf-8", "replace").strip()
+    match = re.fullmatch(r"(\d{4})(\d{2})(\d{2})(-\d+)?", text)
+    try:
+        day = date(*(int(part) for part in match.groups()[:3])) if match else None
+    except ValueError:
+        day = None
+    if day is None:
+        raise CatalogProblem(f"version {text[:30]!r} is not a date")
+    return text, day
+
+
+def _download(base: str, name: str, version: str, folder: Path, *, until: float, cancel: threading.Event) -> None:
+    """
+    Save a provider's catalog as `<name>.csv`.
+
+    Raises
+    ------
+    CatalogProblem
+        If it cannot be had in time, or is no archive with that file.
+    """
+    packed = _fetch(f"{base}/{name}/{version}/catalog.zip", until, cancel, LARGEST_BYTES)
+    try:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            if archive.getinfo(f"{name}.csv").file_size > LARGEST_BYTES:
+                raise CatalogProblem("the catalog is larger than a catalog can be")
+            (folder / f"{name}.csv").write_bytes(archive.read(f"{name}.csv"))
+    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise CatalogProblem(f"the archive is broken: {error}") from None
+
+
+def _items(name: str, folder: Path) -> list[Any]:
+    """What gpuhunt reads in a downloaded catalog."""
+    with _catalog_folder(folder):
+        try:
+            catalog = gpuhunt_package().Catalog(balance_resources=False, auto_reload=False)
+            items = list(catalog.query(provider=[name], min_gpu_count=1))
+        except Exception as error:  # whatever a broken file makes the parser raise
+            raise CatalogProblem(f"the catalog cannot be read: {error}") from None
+    if not items:
+        raise CatalogProblem("the catalog is empty")
+    return items
+
+
+@contextmanager
+def _catalog_folder(folder: Path) -> Iterator[None]:
+    """gpuhunt's documented way to be given files: an environment variable."""
+    with _environment:
+        before = os.environ.get("GPUHUNT_CATALOG_DIR")
+        os.environ["GPUHUNT_CATALOG_DIR"] = str(folder)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["GPUHUNT_CATALOG_DIR"]
+            else:
+                os.environ["GPUHUNT_CATALOG_DIR"] = before
+
+
+def _fetch(address: str, until: float, cancel: threading.Event, largest: int) -> bytes:
+    """Body of an answer, within the deadline however slowly it drips."""
+    parts, size = [], 0
+    try:
+        left = until - time.monotonic()
+        if left <= 0 or cancel.is_set():
+            raise CatalogProblem("no answer in time")
+        with urllib.request.urlopen(address, timeout=min(PATIENCE_S, left)) as answer:
+            while chunk := answer.read1(CHUNK):
+                size += len(chunk)
+                if size > largest:
+                    raise CatalogProblem("the answer is larger than a catalog can be")
+                if time.monotonic() > until or cancel.is_set():
+                    raise CatalogProblem("no answer in time")
+                parts.append(chunk)
+            expected = answer.headers.get("Content-Length")
+    except urllib.error.HTTPError as error:
+        raise CatalogProblem(f"the server answers {error.code}") from None
+    except TimeoutError:
+        raise CatalogProblem("no answer in time") from None
     except OSError as error:
-        raise DataError(LIVE, None, None, f"cannot be written: {error}; prices stay as they were") from None
-    finally:
-        for leftover in [*cache.glob("*.part"), *(cache / HISTORY).glob("*.part")]:
-            leftover.unlink(missing_ok=True)
-
-
-def _beside(path: Path, content: bytes) -> Path:
-    """A finished file next to the one it will replace, on the disk before anything is renamed."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
-
-
-def _parquet(table: pd.DataFrame) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), sink)
-    return bytes(sink.getvalue().to_pybytes())
+        reason = getattr(error, "reason", error)
+        late = isinstance(reason, TimeoutError)
+        raise CatalogProblem("no answer in time" if late else f"no connection: {reason}") from None
+    except ValueError as error:
+        raise CatalogProblem(f"no connection: {error}") from None
+    if expected is not None and expected.isdigit() and size != int(expected):
+        raise CatalogProblem("the answer broke off")
+    return b"".join(parts)

@@ -17,6 +17,7 @@ from gpuguide.decide import billing
 from gpuguide.decide.finish import probability_by
 from gpuguide.decide.spot import expected_run
 from gpuguide.decide.storage import checkpoint_write_s
+from gpuguide.decide.terms import egress_of, flat, interruptions, start_s, stored_gb_of, terms_of
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.scenario import Scenario
 from gpuguide.units import GB, HOUR, HOURS_PER_MONTH, MILLION, MINUTE, Number
@@ -27,8 +28,6 @@ Bools = NDArray[np.bool_]
 PARTS = ("compute", "rounding", "interruptions", "checkpoints", "storage", "egress", "setup", "idle")
 TEXT_BYTES_PER_TOKEN = 5.0
 """Of an answer on the wire: about four characters a token, and framing. [bytes]"""
-EGRESS_TIERS = 3
-"""Further tiers of transfer prices in a market table: columns `egress_from_gb_1`, `egress_usd_per_gb_1`, ..."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,25 +60,6 @@ class CostBreakdown:
     availability: Floats | None = None  # share of the rented hours in which the server answers
     risky: Bools | None = None  # (offer,): requests die when the machine is taken away
     total_if_stopped: Floats | None = None  # USD per month when the machine is stopped between uses
-
-
-@dataclass(frozen=True, slots=True)
-class _Offers:
-    """Columns of a market table as arrays; what is not stated takes the assumption, with its band."""
-
-    usd_per_s: Floats  # (offer,)
-    nodes: Floats
-    gpus: Floats
-    step_s: Floats  # (band, offer)
-    minimum_s: Floats
-    notice_s: Floats
-    volume_usd: Floats
-    egress_usd: Floats
-    free_gb: Floats
-    tiers: Floats  # (tier, 2, offer)
-    spot: Bools
-    community: Bools
-    serverless: Bools
 
 
 def run_cost(
@@ -131,22 +111,22 @@ def run_cost(
     A commitment (reserved price) is charged by its hourly rate: the rest of its term is assumed to be used otherwise.
     Source: `docs/formulas.md`, "Cost of a run".
     """
-    market = _columns(offers, assumptions)
+    market = terms_of(offers, assumptions)
     sessions = float(scenario.sessions)
     work = np.asarray(work_s, dtype=np.float64)
-    rate, noticed = _interruptions(market, scenario, assumptions)
-    start, restart = _start_s(market, scenario, weight_bytes, checkpoint_bytes, needs_checkpoints, assumptions)
+    rate, noticed = interruptions(market, scenario, assumptions)
+    start, restart = start_s(market, scenario, weight_bytes, checkpoint_bytes, needs_checkpoints, assumptions)
     write = (
         checkpoint_write_s(checkpoint_bytes=checkpoint_bytes, nodes=market.nodes, assumptions=assumptions)
         if needs_checkpoints
         else np.zeros((1, 1))
     )
     run = expected_run(
-        work_s=work, checkpoint_s=write, start_s=start, restart_s=restart, wait_s=_flat(assumptions, "spot_wait_s"),
+        work_s=work, checkpoint_s=write, start_s=start, restart_s=restart, wait_s=flat(assumptions, "spot_wait_s"),
         rate_per_s=rate, notice_s=market.notice_s, noticed_share=noticed, interval_s=scenario.checkpoint_interval_s,
         sessions=sessions, keeps_everything=not needs_checkpoints,
     )  # fmt: skip
-    idle_s = sessions * MINUTE * _flat(assumptions, "cost_idle_minutes_per_session") + 0.0 * work
+    idle_s = sessions * MINUTE * flat(assumptions, "cost_idle_minutes_per_session") + 0.0 * work
     one_session = (run.billed_s + idle_s) / sessions
     on_bill = sessions * billing.billed_seconds(
         used_s=one_session, granularity_s=market.step_s, minimum_s=market.minimum_s
@@ -160,8 +140,8 @@ def run_cost(
     setup_s = sessions * start + 0.0 * work
     interruptions_s = np.maximum(run.billed_s - work - checkpoints_s - setup_s, 0.0)
     wall_hours = run.wall_s / HOUR
-    stopped_hours = (sessions - 1.0) * _flat(assumptions, "cost_hours_between_sessions")
-    stored_gb = _stored_gb(scenario, checkpoint_bytes, weight_bytes, data_bytes, needs_checkpoints, assumptions)
+    stopped_hours = (sessions - 1.0) * flat(assumptions, "cost_hours_between_sessions")
+    stored_gb = stored_gb_of(scenario, checkpoint_bytes, weight_bytes, data_bytes, needs_checkpoints, assumptions)
     out_gb = scenario.egress_gb
     if out_gb is None:
         out_gb = (weight_bytes if result_bytes is None else result_bytes) / GB
@@ -175,7 +155,7 @@ def run_cost(
                 stored_gb=stored_gb, hours=wall_hours + stopped_hours, usd_per_gb_month=market.volume_usd
             )
         ),
-        "egress": _egress(market, out_gb) + 0.0 * work,
+        "egress": egress_of(market, out_gb) + 0.0 * work,
         "setup": setup_s * market.usd_per_s,
         "idle": idle_s * market.usd_per_s,
     }
@@ -235,14 +215,14 @@ def serving_cost(
     At full rate for the busy share of the rented hours. A spot machine that is taken away is paid again while it
     restarts and answers nothing until then. Source: `docs/formulas.md`, "Cost of serving".
     """
-    market = _columns(offers, assumptions)
+    market = terms_of(offers, assumptions)
     made = np.asarray(tokens_per_s if tokens_per_s is not None else items_per_s, dtype=np.float64)
     hours = scenario.hours_per_month
-    busy = _flat(assumptions, f"cost_busy_share_{scenario.load}") + 0.0 * made
+    busy = flat(assumptions, f"cost_busy_share_{scenario.load}") + 0.0 * made
     busy_s = busy * hours * HOUR
-    rate, _ = _interruptions(market, scenario, assumptions)
-    start, restart = _start_s(market, scenario, weight_bytes, 0.0, False, assumptions)
-    wait = _flat(assumptions, "spot_wait_s")
+    rate, _ = interruptions(market, scenario, assumptions)
+    start, restart = start_s(market, scenario, weight_bytes, 0.0, False, assumptions)
+    wait = flat(assumptions, "spot_wait_s")
     availability = 1.0 / (1.0 + rate * (wait + restart)) + 0.0 * made
     stored_gb = scenario.storage_gb if scenario.storage_gb is not None else weight_bytes / GB
     amount = made * busy_s
@@ -255,12 +235,12 @@ def serving_cost(
             billing.stored_usd(stored_gb=stored_gb, hours=HOURS_PER_MONTH, usd_per_gb_month=market.volume_usd)
         )
         + 0.0 * made,
-        "egress": _egress(market, out_gb) + 0.0 * made,
+        "egress": egress_of(market, out_gb) + 0.0 * made,
         "checkpoints": 0.0 * made,
     }
 
     def month(stops: Bools) -> tuple[dict[str, Floats], Floats, Floats]:
-        starts = np.where(stops, _flat(assumptions, f"cost_starts_per_month_{scenario.load}"), 1.0)
+        starts = np.where(stops, flat(assumptions, f"cost_starts_per_month_{scenario.load}"), 1.0)
         used_s = np.where(stops, busy_s, hours * HOUR)
         happen = rate * used_s
         each_s = (used_s + happen * restart) / starts + start
@@ -321,102 +301,8 @@ def break_even_tokens(*, usd_per_month: Number, api_usd_per_million: Number) -> 
     return usd_per_month / api_usd_per_million * MILLION
 
 
-def _columns(offers: pd.DataFrame, assumptions: Assumptions) -> _Offers:
-    def column(name: str, default: float) -> Floats:
-        if name not in offers:
-            return np.full(len(offers), default)
-        return offers[name].to_numpy(np.float64)
-
-    def known(name: str, assumption: str) -> Floats:
-        values = column(name, np.nan)
-        return np.where(np.isnan(values), _flat(assumptions, assumption), values)
-
-    nodes = column("nodes", 1.0)
-    tiers = [
-        np.stack([column(f"egress_from_gb_{tier}", np.nan), column(f"egress_usd_per_gb_{tier}", np.nan)])
-        for tier in range(1, EGRESS_TIERS + 1)
-    ]
-    pricing, kind = offers["pricing"], offers["kind"]
-    spot = np.asarray(pricing == "spot", dtype=np.bool_)
-    return _Offers(
-        usd_per_s=column("usd_per_hour", np.nan) / HOUR,
-        nodes=nodes,
-        gpus=column("gpus_per_node", 1.0) * nodes,
-        step_s=known("billing_granularity_s", "cost_billing_granularity_s"),
-        minimum_s=known("minimum_charge_s", "cost_minimum_charge_s"),
-        notice_s=np.nan_to_num(column("interruption_notice_s", 0.0)),
-        volume_usd=known("volume_usd_per_gb_month", "cost_volume_usd_per_gb_month"),
-        egress_usd=known("egress_usd_per_gb", "cost_egress_usd_per_gb"),
-        free_gb=np.nan_to_num(column("egress_free_gb_month", 0.0)),
-        tiers=np.stack(tiers),
-        spot=spot,
-        community=np.asarray(kind == "community", dtype=np.bool_) & ~spot,
-        serverless=np.asarray(kind == "serverless", dtype=np.bool_),
-    )
-
-
-def _interruptions(market: _Offers, scenario: Scenario, assumptions: Assumptions) -> tuple[Floats, Floats]:
-    """Rate for all machines together [1/s], and the share that comes with a notice and is survived by it [-]."""
-    given = scenario.interruptions_per_hour
-    taken = _flat(assumptions, "spot_interruptions_per_hour") if given is None else np.full((3, 1), given)
-    leaving = _flat(assumptions, "spot_community_interruptions_per_hour")
-    away = np.where(market.spot, taken, np.where(market.community, leaving, 0.0)) * market.nodes
-    broken = _flat(assumptions, "spot_failures_per_gpu_hour") * market.gpus
-    total = away + broken
-    share = np.where(market.spot, away / total, 0.0) * _flat(assumptions, "spot_notice_success_share")
-    return total / HOUR, share
-
-
-def _start_s(
-    market: _Offers,
-    scenario: Scenario,
-    weight_bytes: float,
-    checkpoint_bytes: Number,
-    needs_checkpoints: bool,
-    assumptions: Assumptions,
-) -> tuple[Floats, Floats]:
-    """First start and restart [s]: every machine loads image and weights; a restart reads the checkpoint instead."""
-    if scenario.setup_minutes is not None:
-        machine = np.full((3, 1), scenario.setup_minutes * MINUTE)
-        weights = np.zeros((3, 1))
-    else:
-        download = _flat(assumptions, "cost_download_bytes_per_s")
-        machine = _flat(assumptions, "cost_boot_s") + _flat(assumptions, "cost_image_bytes") / download
-        weights = weight_bytes / download
-    start = machine + weights + 0.0 * market.nodes
-    if not needs_checkpoints:
-        return start, start
-    rate = _flat(assumptions, "cost_checkpoint_write_bytes_per_s") * market.nodes
-    return start, machine + (weight_bytes + np.asarray(checkpoint_bytes, dtype=np.float64)) / rate
-
-
-def _stored_gb(
-    scenario: Scenario,
-    checkpoint_bytes: Number,
-    weight_bytes: float,
-    data_bytes: float,
-    needs_checkpoints: bool,
-    assumptions: Assumptions,
-) -> Floats:
-    if scenario.storage_gb is not None:
-        return np.full((1, 1), scenario.storage_gb)
-    kept = _flat(assumptions, "cost_checkpoints_kept") if needs_checkpoints else np.zeros((1, 1))
-    return (weight_bytes + data_bytes + kept * np.asarray(checkpoint_bytes, dtype=np.float64)) / GB
-
-
-def _egress(market: _Offers, out_gb: Number) -> Floats:
-    return billing.egress_usd(
-        egress_gb=out_gb, free_gb=market.free_gb, first_usd_per_gb=market.egress_usd, steps=market.tiers
-    )
-
-
 def _sum(parts: dict[str, Floats]) -> Floats:
     total = parts[PARTS[0]]
     for name in PARTS[1:]:
         total = total + parts[name]
     return total
-
-
-def _flat(assumptions: Assumptions, name: str) -> Floats:
-    """A constant with shape (band, 1)."""
-    return assumptions[name][:, :, 0]
