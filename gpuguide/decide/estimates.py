@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuguide.decide.fit import Fit, best_plans, flat
+from gpuguide.decide.fit import Fit, best_plans, flat, sizes_of
 from gpuguide.decide.search import serving_pairs, training_pairs
 from gpuguide.errors import NotModelled
 from gpuguide.estimate.results import MemoryBreakdown, ServingSpeed
@@ -57,6 +57,7 @@ def estimate(question: Question) -> Estimate:
 def estimate_training(question: Question, model: Model, job: TrainingJob) -> Estimate:
     """Memory and step time of a training job."""
     shapes = question.shapes
+    sizes, size_of_shape = sizes_of(shapes)
 
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
         return training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
@@ -65,7 +66,9 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
         return training_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions).step_s
 
     fit = best_plans(
-        pairs=training_pairs(model, job, question.scenario, shapes),
+        pairs=training_pairs(model, job, question.scenario, sizes),
+        sizes=sizes,
+        size_of_shape=size_of_shape,
         shapes=shapes,
         assumptions=question.assumptions,
         usable_bytes=shapes.memory_bytes,
@@ -91,6 +94,7 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
 def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estimate:
     """Memory, latency and throughput of serving a model."""
     shapes = question.shapes
+    sizes, size_of_shape = sizes_of(shapes)
 
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
         return serving_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
@@ -106,7 +110,9 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
         return np.where(late, 1e6 * (1 + speed.tpot_s), 1 / np.maximum(speed.tokens_per_s, 1e-9))
 
     fit = best_plans(
-        pairs=serving_pairs(model, job, question.scenario, shapes),
+        pairs=serving_pairs(model, job, question.scenario, sizes),
+        sizes=sizes,
+        size_of_shape=size_of_shape,
         shapes=shapes,
         assumptions=question.assumptions,
         usable_bytes=serving_fits_limit(job=job, nodes=shapes, assumptions=question.assumptions),

@@ -58,9 +58,23 @@ def verdict_of(
     return np.where(fits, 0, np.where(typical <= usable_bytes, 1, 2))
 
 
+def sizes_of(shapes: Nodes) -> tuple[Nodes, Index]:
+    """
+    The distinct machine sizes among shapes, and the place of each shape's size.
+
+    Which plans are legal, and how much memory they need, depends on how many GPUs there are and how they are joined,
+    hardly on which: both are asked once per size instead of once per shape.
+    """
+    keys = np.stack([shapes.gpus_per_node, shapes.nodes, shapes.ring.domain_gpus])
+    _, first, back = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    return shapes.take(first), back.ravel()
+
+
 def best_plans(
     *,
     pairs: Pairs,
+    sizes: Nodes,
+    size_of_shape: Index,
     shapes: Nodes,
     assumptions: Assumptions,
     usable_bytes: NDArray[np.float64],
@@ -74,102 +88,99 @@ def best_plans(
     Parameters
     ----------
     pairs : Pairs
-        Legal plans on shapes.
+        Legal plans on sizes: `pairs.shape` are places in `sizes`.
+    sizes, size_of_shape : Nodes, array of int
+        From `sizes_of`.
+    shapes : Nodes
+        All machine shapes.
     usable_bytes : array, shape (shapes,)
         Memory of one GPU that the job may take. [bytes]
     headroom : float
         Share of it to leave free.
     memory_of, seconds_of : callable
         Estimates over flat pairs; the objective is asked with typical values only, and only where the plan fits best.
-
-    Notes
-    -----
-    Memory depends on how many GPUs there are, hardly on which: it is estimated once for each distinct machine size and
-    shared by the shapes of that size.
     """
-    sizes = np.stack([shapes.gpus_per_node, shapes.nodes, shapes.ring.domain_gpus])
-    _, first, size_of_shape = np.unique(sizes, axis=1, return_index=True, return_inverse=True)
-    size_of_shape = size_of_shape.ravel()
-    # The plans legal on a shape depend on its size alone, so one shape of each size answers for all of that size.
-    asked = np.flatnonzero(np.isin(pairs.shape, first))
-    asked = asked[np.argsort(pairs.shape[asked], kind="stable")]
-    asked_size = size_of_shape[pairs.shape[asked]]
-    start_of_size = np.zeros(len(first), dtype=np.intp)
-    start_of_size[asked_size[::-1]] = np.arange(len(asked))[::-1]
-    total_of_asked = flat(memory_of(pairs.plan.take(asked), shapes.take(pairs.shape[asked]), assumptions).total)
-    by_size = total_of_asked[:, start_of_size[size_of_shape[pairs.shape]] + _rank_within_shape(pairs.shape)]
-    verdict = verdict_of(total_bytes=by_size, usable_bytes=usable_bytes[pairs.shape], headroom=headroom)
-    places = np.unique(pairs.shape)
-    least = np.full(len(shapes), 2, dtype=np.int_)
-    np.minimum.at(least, pairs.shape, verdict)
-    candidates = np.flatnonzero((verdict == least[pairs.shape]) & (verdict < 2))
-    candidates = candidates[_not_dominated(pairs.take(candidates))]
-    chosen_pairs = pairs.take(candidates)
-    best = np.full(len(shapes), -1, dtype=np.intp)
-    best_s, runner_up = np.full(len(shapes), np.nan), np.full(len(shapes), np.nan)
-    if len(candidates):
-        nodes = shapes.take(chosen_pairs.shape)
-        seconds = np.asarray(seconds_of(chosen_pairs.plan, nodes, assumptions.typical())).reshape(-1)
-        seconds = np.broadcast_to(seconds, (len(candidates),))
-        by_speed = np.lexsort((seconds, chosen_pairs.shape))
-        shape_sorted = chosen_pairs.shape[by_speed]
-        leading = np.flatnonzero(np.r_[True, shape_sorted[1:] != shape_sorted[:-1]])
-        best[shape_sorted[leading]] = candidates[by_speed[leading]]
-        best_s[shape_sorted[leading]] = seconds[by_speed[leading]]
-        second = leading + 1
-        has = (second < len(by_speed)) & (shape_sorted[np.minimum(second, len(by_speed) - 1)] == shape_sorted[leading])
-        runner_up[shape_sorted[leading[has]]] = seconds[by_speed[second[has]]]
+    pairs, family = _by_size_and_family(pairs)
+    total = flat(memory_of(pairs.plan, sizes.take(pairs.shape), assumptions).total)
+    # Shapes of one size and one memory share their verdicts, so these are settled per group of such shapes.
+    planned = np.flatnonzero(np.isin(size_of_shape, pairs.shape))
+    group_keys = np.stack([size_of_shape[planned].astype(np.float64), usable_bytes[planned]])
+    groups, group_of_planned = np.unique(group_keys, axis=1, return_inverse=True)
+    group_of_planned = group_of_planned.ravel()
+    of_size = np.searchsorted(pairs.shape, np.arange(len(sizes) + 1))
+    size_of_group = groups[0].astype(np.intp)
+    entry, group = _ranges(of_size[size_of_group], of_size[size_of_group + 1])
+    verdict = verdict_of(total_bytes=total[:, entry], usable_bytes=groups[1, group], headroom=headroom)
+    starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]]) if len(group) else np.array([], dtype=np.intp)
+    best_verdict = np.minimum.reduceat(verdict, starts) if len(starts) else np.array([], dtype=np.int_)
+    kept = np.flatnonzero((verdict == best_verdict[group]) & (verdict < 2))
+    kept = kept[_first_two(np.stack([group[kept], family[entry[kept]]]))]
+    # One entry per shape and plan that is worth timing.
+    of_group = np.searchsorted(group[kept], np.arange(groups.shape[1] + 1))
+    place, owner = _ranges(of_group[group_of_planned], of_group[group_of_planned + 1])
+    candidate = entry[kept[place]]
+    chosen = np.full(len(planned), -1, dtype=np.intp)
+    best_s, runner_up_s = np.full(len(planned), np.nan), np.full(len(planned), np.nan)
+    if len(candidate):
+        nodes = shapes.take(planned[owner])
+        seconds = np.asarray(seconds_of(pairs.plan.take(candidate), nodes, assumptions.typical())).reshape(-1)
+        seconds = np.broadcast_to(seconds, candidate.shape)
+        by_speed = np.lexsort((seconds, owner))
+        first = np.flatnonzero(np.r_[True, owner[by_speed][1:] != owner[by_speed][:-1]])
+        has = owner[by_speed[first]]
+        chosen[has], best_s[has] = candidate[by_speed[first]], seconds[by_speed[first]]
+        second = np.minimum(first + 1, len(by_speed) - 1)
+        same = (owner[by_speed[second]] == has) & (second > first)
+        runner_up_s[has[same]] = seconds[by_speed[second[same]]]
     # Where nothing fits: the plan that needs the least.
-    none = places[best[places] < 0]
-    if len(none):
-        by_need = np.lexsort((by_size[TYPICAL], pairs.shape))
-        shape_sorted = pairs.shape[by_need]
-        leading = np.flatnonzero(np.r_[True, shape_sorted[1:] != shape_sorted[:-1]])
-        least_need = np.full(len(shapes), -1, dtype=np.intp)
-        least_need[shape_sorted[leading]] = by_need[leading]
-        best[none] = least_need[none]
-    picked = pairs.take(best[places])
-    nodes = shapes.take(places)
-    memory = memory_of(picked.plan, nodes, assumptions)
+    least = np.full(len(sizes), -1, dtype=np.intp)
+    by_need = np.lexsort((total[TYPICAL], pairs.shape))
+    leading = (
+        np.flatnonzero(np.r_[True, pairs.shape[by_need][1:] != pairs.shape[by_need][:-1]]) if len(pairs) else by_need
+    )
+    least[pairs.shape[by_need[leading]]] = by_need[leading]
+    chosen = np.where(chosen >= 0, chosen, least[size_of_shape[planned]])
+    plan, nodes = pairs.plan.take(chosen), shapes.take(planned)
+    memory = memory_of(plan, nodes, assumptions)
     return Fit(
-        shape=places,
-        plan=picked.plan,
+        shape=planned,
+        plan=plan,
         nodes=nodes,
         memory=memory,
-        usable_bytes=usable_bytes[places],
-        verdict=verdict_of(total_bytes=flat(memory.total), usable_bytes=usable_bytes[places], headroom=headroom),
-        plans_tried=np.bincount(pairs.shape, minlength=len(shapes))[places],
-        runner_up_s=runner_up[places],
-        best_s=best_s[places],
+        usable_bytes=usable_bytes[planned],
+        verdict=verdict_of(total_bytes=flat(memory.total), usable_bytes=usable_bytes[planned], headroom=headroom),
+        plans_tried=(of_size[1:] - of_size[:-1])[size_of_shape[planned]],
+        runner_up_s=runner_up_s,
+        best_s=best_s,
     )
 
 
-def _rank_within_shape(shape: Index) -> Index:
-    """Place of every pair among the pairs of its shape, in the order of plans."""
-    order = np.argsort(shape, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(shape[order]) != 0]) if len(order) else np.array([], dtype=np.intp)
-    lengths = np.diff(np.r_[starts, len(order)])
-    rank = np.empty(len(shape), dtype=np.intp)
-    rank[order] = np.arange(len(shape)) - np.repeat(starts, lengths)
-    return rank
+def _by_size_and_family(pairs: Pairs) -> tuple[Pairs, Index]:
+    """Pairs sorted by size, then by plans alike in all but micro-batch, largest first, and the family of each."""
+    names = [field.name for field in fields(Plan) if field.name not in ("micro_batch", "data_parallel")]
+    columns = [np.broadcast_to(getattr(pairs.plan, name), (len(pairs),)) for name in names]
+    varying = [column for column in columns if len(pairs) and np.ptp(column) > 0]
+    order = np.lexsort((-np.broadcast_to(pairs.plan.micro_batch, (len(pairs),)), *varying, pairs.shape))
+    keys = np.stack([pairs.shape, *varying])[:, order]
+    changed = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
+    return pairs.take(order), np.r_[0, np.cumsum(changed)][: len(pairs)]
 
 
-def _not_dominated(pairs: Pairs) -> Index:
-    """Among plans that differ in micro-batch alone, the two largest: a smaller one can only be slower per token."""
-    if len(pairs) == 0:
-        return np.array([], dtype=np.intp)
-    keys = [
-        getattr(pairs.plan, field.name) for field in fields(Plan) if field.name not in ("micro_batch", "data_parallel")
-    ]
-    keys = [np.broadcast_to(key, (len(pairs),)) for key in keys]
-    order = np.lexsort((-np.asarray(pairs.plan.micro_batch), *keys, pairs.shape))
-    changes = np.zeros(len(pairs), dtype=bool)
-    for key in (*keys, pairs.shape):
-        changes[1:] |= key[order][1:] != key[order][:-1]
-    changes[0] = True
-    starts = np.flatnonzero(changes)
-    place = np.arange(len(pairs)) - np.repeat(starts, np.diff(np.r_[starts, len(pairs)]))
-    return np.sort(order[place < 2])
+def _ranges(start: Index, stop: Index) -> tuple[Index, Index]:
+    """All places from each start to its stop, one after the other, and which range each belongs to."""
+    lengths = stop - start
+    owner = np.repeat(np.arange(len(start)), lengths)
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths) + start[owner], owner
+
+
+def _first_two(keys: NDArray[np.intp]) -> Index:
+    """Places of the first two entries of every run of equal keys: smaller micro-batches can only be slower."""
+    count = keys.shape[1]
+    changed = np.r_[True, np.any(keys[:, 1:] != keys[:, :-1], axis=0)][:count]
+    starts = np.flatnonzero(changed)
+    place = np.arange(count) - np.repeat(starts, np.diff(np.r_[starts, count]))
+    return np.flatnonzero(place < 2)
 
 
 def flat(value: Number) -> NDArray[np.float64]:

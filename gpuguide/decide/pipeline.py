@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuguide.decide import market, rank
 from gpuguide.decide.decision import Decision, plain
 from gpuguide.decide.estimates import Estimate, estimate
 from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
-from gpuguide.decide.search import Index
+from gpuguide.decide.search import Index, asked_for
 from gpuguide.estimate.results import PARTS
 from gpuguide.spec.scenario import Question
 from gpuguide.units import BANDS, TYPICAL
@@ -42,11 +43,12 @@ def decide(question: Question) -> Decision:
     planned = place >= 0
     # An offer without a legal plan borrows the first shape's numbers; the funnel drops it before they are seen.
     place = np.maximum(place, 0)
-    needs = (
-        {"fits": planned & (fit.verdict[place] < 2), "fast_enough": found.meets_targets[place], "linked": planned}
-        if planned.any()
-        else {"fits": planned}
-    )
+    # Sizes the scenario rules out were not estimated: they drop out at the topology step, not for want of memory.
+    unasked = ~asked_for(scenario, question.shapes)[offers["shape"].to_numpy()]
+    needs: dict[str, NDArray[np.bool_]] = {"fits": planned, "linked": planned}
+    if planned.any():
+        needs = {"fits": planned & (fit.verdict[place] < 2) | unasked, "linked": planned}
+        needs["fast_enough"] = found.meets_targets[place] | unasked
     narrowed = market.funnel(offers, scenario, **needs)
     kept = np.flatnonzero(narrowed.keep)
     if len(kept):

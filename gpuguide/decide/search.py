@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,11 +83,13 @@ def training_pairs(model: Model, job: TrainingJob, scenario: Scenario, shapes: N
         raise InvalidScenario(
             "pipeline_parallel", scenario.pipeline_parallel, f"the model has {model.layers:.0f} layers to split"
         )
-    recompute = range(len(RECOMPUTE)) if scenario.recompute == "auto" else (RECOMPUTE.index(scenario.recompute),)
-    offload = range(len(OFFLOAD)) if scenario.offload == "auto" else (OFFLOAD.index(scenario.offload),)
+    recompute = tuple(range(len(RECOMPUTE))) if scenario.recompute == "auto" else (RECOMPUTE.index(scenario.recompute),)
+    offload = tuple(range(len(OFFLOAD))) if scenario.offload == "auto" else (OFFLOAD.index(scenario.offload),)
     zero = (0, 1, 2, 3) if scenario.zero_stage is None else (scenario.zero_stage,)
     micro = (
-        [size for size in MICRO_BATCHES if size <= batch] if scenario.micro_batch is None else (scenario.micro_batch,)
+        tuple(size for size in MICRO_BATCHES if size <= batch)
+        if scenario.micro_batch is None
+        else (scenario.micro_batch,)
     )
     inside = (0, 1) if float(shapes.nodes.max(initial=1)) > 1 else (0,)
     grid = _grid(tensor, pipeline, context, expert, zero, recompute, offload, micro, inside)
@@ -124,7 +127,7 @@ def _on_shapes(grid: NDArray[np.float64], scenario: Scenario, shapes: Nodes, bat
     """Pairs of the grid's plans and the shapes on which they are legal; no batch means serving."""
     tp, pp, cp, ep, stage, _, _, size, inside = (row[:, None] for row in grid)
     data = shapes.gpus / (tp * pp * cp)
-    legal = (data >= 1) & (data % 1 == 0)
+    legal = (data >= 1) & (data % 1 == 0) & asked_for(scenario, shapes)
     if batch is not None:
         legal &= (tp <= shapes.gpus_per_node) & (data * size <= batch) & (ep <= data * tp) & ((data * tp) % ep == 0)
         # With several replicas a sharded optimizer is never worse than a replicated one, so stage 0 is for one alone.
@@ -138,6 +141,16 @@ def _on_shapes(grid: NDArray[np.float64], scenario: Scenario, shapes: Nodes, bat
     return Pairs(Plan(**picked, data_parallel=data[plans, places]), places)
 
 
+def asked_for(scenario: Scenario, shapes: Nodes) -> NDArray[np.bool_]:
+    """Shapes of the size the scenario fixes, all of them where it fixes none."""
+    asked = np.ones(len(shapes), dtype=np.bool_)
+    if scenario.gpus is not None:
+        asked &= shapes.gpus == scenario.gpus
+    if scenario.nodes is not None:
+        asked &= shapes.nodes == scenario.nodes
+    return asked
+
+
 def _check_tensor(model: Model, tensor_parallel: int | None) -> None:
     if tensor_parallel and model.heads and np.asarray(model.heads) % tensor_parallel:
         raise InvalidScenario(
@@ -147,7 +160,7 @@ def _check_tensor(model: Model, tensor_parallel: int | None) -> None:
         )
 
 
-def _degrees(name: str, given: int | None, choices: Sequence[int], most: int, alone: bool = False) -> Sequence[int]:
+def _degrees(name: str, given: int | None, choices: Sequence[int], most: int, alone: bool = False) -> tuple[int, ...]:
     """The degrees to try: the one given, 1 alone, or all choices that the largest shape has GPUs for."""
     if given is not None:
         if given > most:
@@ -156,7 +169,8 @@ def _degrees(name: str, given: int | None, choices: Sequence[int], most: int, al
     return (1,) if alone else tuple(degree for degree in choices if degree <= most)
 
 
-def _grid(*axes: Sequence[int]) -> NDArray[np.float64]:
+@lru_cache(maxsize=64)
+def _grid(*axes: tuple[int, ...]) -> NDArray[np.float64]:
     """All combinations, one row per axis."""
     return np.array(list(itertools.product(*axes)), dtype=np.float64).T
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpuguide.decide.fit import best_plans, verdict_of
+from gpuguide.decide.fit import best_plans, sizes_of, verdict_of
 from gpuguide.decide.search import Pairs
 from gpuguide.estimate.results import MemoryBreakdown
 from gpuguide.spec.assumptions import Assumptions
@@ -29,15 +29,15 @@ def test_fastest_plan_that_fits_is_kept(machines):
     """Memory falls with recompute, time rises: the small card needs recompute 2, the large one 0."""
     shapes = machines("RTX4090", "H100-SXM")
     recompute = np.array([0.0, 1.0, 2.0])
-    plan = Plan(recompute=np.tile(recompute, 2), micro_batch=np.ones(6))
-    pairs = Pairs(plan, np.repeat([0, 1], 3))
+    pairs = Pairs(Plan(recompute=recompute, micro_batch=np.ones(3)), np.zeros(3, dtype=int))
 
     def memory_of(plan, nodes, assumptions):
         need = (60 - 20 * np.asarray(plan.recompute)) * GIB
         return MemoryBreakdown(weights=np.broadcast_to(need, (3, 1, need.size)))
 
+    sizes, size_of_shape = sizes_of(shapes)
     fit = best_plans(
-        pairs=pairs, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05,
+        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05,
         memory_of=memory_of, seconds_of=lambda plan, nodes, assumptions: 1 + np.asarray(plan.recompute),
     )  # fmt: skip
 
@@ -48,6 +48,30 @@ def test_fastest_plan_that_fits_is_kept(machines):
     assert fit.runner_up_s[1] == 2.0
 
 
+def test_largest_micro_batches_are_timed(machines):
+    """Of plans alike but for the micro-batch only the largest that fit are worth timing."""
+    shapes = machines("RTX4090")
+    sizes, size_of_shape = sizes_of(shapes)
+    pairs = Pairs(Plan(micro_batch=np.array([1.0, 2.0, 4.0, 8.0])), np.zeros(4, dtype=int))
+    timed = []
+
+    def memory_of(plan, nodes, assumptions):
+        need = 4 * np.asarray(plan.micro_batch) * GIB
+        return MemoryBreakdown(weights=np.broadcast_to(need, (3, 1, need.size)))
+
+    def seconds_of(plan, nodes, assumptions):
+        timed.extend(plan.micro_batch.tolist())
+        return 1 / np.asarray(plan.micro_batch)
+
+    fit = best_plans(
+        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}),
+        usable_bytes=shapes.memory_bytes, headroom=0.05, memory_of=memory_of, seconds_of=seconds_of,
+    )  # fmt: skip
+
+    assert fit.plan.micro_batch.tolist() == [4.0]
+    assert sorted(timed) == [2.0, 4.0]
+
+
 def test_nothing_fits_gives_the_least_misfit(machines):
     shapes = machines("T4")
     pairs = Pairs(Plan(recompute=np.array([0.0, 2.0]), micro_batch=np.ones(2)), np.zeros(2, dtype=int))
@@ -56,8 +80,9 @@ def test_nothing_fits_gives_the_least_misfit(machines):
         need = (100 - 10 * np.asarray(plan.recompute)) * GIB
         return MemoryBreakdown(weights=np.broadcast_to(need, (3, 1, need.size)))
 
+    sizes, size_of_shape = sizes_of(shapes)
     fit = best_plans(
-        pairs=pairs, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05,
+        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05,
         memory_of=memory_of, seconds_of=lambda plan, nodes, assumptions: np.ones(plan.recompute.size),
     )  # fmt: skip
 
