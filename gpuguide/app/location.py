@@ -1,0 +1,83 @@
+"""
+The browser's side of a page: the address bar holds the state, clicks on marked elements come back as values.
+
+What a kernel cannot do from afar happens here: reading and writing the address, naming controls for screen readers,
+handing over downloads, and saying so when the kernel is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import anywidget
+import traitlets
+
+from gpuguide.app.chart import STATIC
+from gpuguide.show.theme import css_variables
+
+LONGEST_QUERY = 8_000
+MOST_KEYS = 100
+
+Handler = Callable[[Mapping[str, Any]], None]
+
+
+class Browser(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships no types for its base
+    """One a page; invisible."""
+
+    _esm = (STATIC / "page.js").read_text("utf-8")
+    _css = css_variables() + (STATIC / "page.css").read_text("utf-8")
+
+    search = traitlets.Unicode(None, allow_none=True).tag(sync=True)  # from the browser, once: the address it came with
+    tongue = traitlets.Unicode("").tag(sync=True)  # from the browser: its language
+    query = traitlets.Unicode("").tag(sync=True)  # to the browser: what the address should say
+    language = traitlets.Unicode("en").tag(sync=True)
+    title = traitlets.Unicode("").tag(sync=True)
+    names = traitlets.Dict().tag(sync=True)  # accessible names of controls by CSS class
+    words = traitlets.Dict().tag(sync=True)  # what to say when the kernel is gone
+    tick = traitlets.Int(0).tag(sync=True)  # answers drawn so far
+
+    def __init__(self, on_set: Handler, on_download: Handler, **values: Any) -> None:
+        super().__init__(**values)
+        self._handlers = {"set": on_set, "download": on_download}
+        self.on_msg(self._heard)
+
+    def _heard(self, _: Any, content: Mapping[str, Any], buffers: list[bytes]) -> None:
+        kind = content.get("kind")
+        if kind == "ping":
+            self.send({"kind": "pong"})
+        elif kind in self._handlers:
+            self._handlers[str(kind)](content)
+
+    def download(self, filename: str, media_type: str, content: bytes) -> None:
+        """Hand a file to the reader."""
+        self.send({"kind": "file", "filename": filename, "type": media_type}, [content])
+
+
+def read_query(search: str | None) -> dict[str, str]:
+    """Keys and values of an address; what is too long to be meant is dropped."""
+    query = (search or "").removeprefix("?")
+    if len(query) > LONGEST_QUERY:
+        query = query[:LONGEST_QUERY].rpartition("&")[0]
+    try:
+        return dict(parse_qsl(query, keep_blank_values=False, max_num_fields=MOST_KEYS, errors="replace"))
+    except ValueError:
+        return {}
+
+
+def write_query(values: Mapping[str, Any]) -> str:
+    """Short and readable: numbers without needless digits, lists joined by commas."""
+    return urlencode({key: _plain(value) for key, value in values.items()}, safe=",/:")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, float):
+        long = str(int(value)) if value.is_integer() and abs(value) < 1e18 else repr(value)
+        short = f"{value:g}".replace("e+0", "e").replace("e+", "e")
+        return short if float(short) == value and len(short) < len(long) else long
+    return str(value)

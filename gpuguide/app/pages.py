@@ -1,0 +1,353 @@
+"""What each page asks and shows: declarations only; `page` brings them to life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuguide.app.location import write_query
+from gpuguide.app.page import Answer, Card, Declaration
+from gpuguide.show import figures, tables
+from gpuguide.show.html import Html, tag
+from gpuguide.show.remedies import remedy_list
+from gpuguide.show.sweeps import across_context, across_load, across_sessions, across_sizes, price_forms
+
+WHERE = ("pricing", "preference", "headroom")
+MARKET = ("gpu", "gpus", "providers", "max_price_age_days", "deadline_hours", "budget_usd")
+MODEL = ("model", "params_b")
+TRAINING_MORE = (
+    "recipe",
+    "optimizer",
+    "lora_rank",
+    "quantization",
+    "recompute",
+    "attention",
+    "fused_loss",
+    "offload",
+    "zero_stage",
+)
+
+
+def _decided(draw: Any) -> Any:
+    """A drawing of the decision and the text alone, as a card wants it."""
+    return lambda answer: draw(answer.decision, answer.text)
+
+
+RANKING = Card(key="ranking", draw=_decided(tables.ranking_table), chart=False, wide=True, download=True)
+MEMORY = Card(key="memory", draw=_decided(figures.memory_by_gpu))
+COST = Card(key="cost", draw=_decided(figures.cost_of_offers))
+PARTS = Card(key="parts", draw=_decided(tables.memory_table), chart=False)
+FUNNEL = Card(key="funnel", draw=_decided(tables.funnel), chart=False)
+PLAN = Card(key="plan", draw=_decided(tables.plan_list), chart=False)
+FRONT = Card(key="front", draw=_decided(figures.time_and_cost))
+STEP = Card(key="step", draw=_decided(figures.step_time))
+HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
+
+METHODS = ("serve", "qlora", "lora", "full", "pretrain")
+
+
+def _methods(answer: Answer) -> Any:
+    """The same model under every job."""
+    answers = [
+        (
+            answer.text(f"option.workload.{method}"),
+            answer.ask({"workload": method, "recipe": None, "gpus": None, "gpu": None}),
+        )
+        for method in METHODS
+    ]
+    return figures.memory_of_variants(answers, answer.text)
+
+
+VARIANTS = Card(key="methods", draw=_methods, slow=True)
+
+PAGE_FOR = {"serve": "serve", "qlora": "finetune", "lora": "finetune", "full": "finetune", "pretrain": "train"}
+
+
+def _onward(answer: Answer) -> Html:
+    """Where to go on with these settings, and how the market is read."""
+    text = answer.text
+    query = write_query(dict(answer.given) | {"language": text.language})
+    page = PAGE_FOR.get(str(answer.given["workload"]), "media")
+    names = dict.fromkeys((page, "memory", *(("spot",) if page in ("finetune", "train") else ())))
+    links = [
+        tag("li", tag("a", text(f"index.go_{name}"), class_="gg-button", href=f"{name}?{query}")) for name in names
+    ]
+    return tag("ul", links, class_="gg-onward")
+
+
+def _order(answer: Answer) -> Html:
+    steps = [tag("li", answer.text(f"index.order_{name}")) for name in ("memory", "bandwidth", "topology", "price")]
+    return tag("ol", steps, class_="gg-order")
+
+
+INDEX_PAGE = Declaration(
+    name="index",
+    workloads=("serve", "qlora", "lora", "full", "pretrain"),
+    groups={"what": ("workload",), "which": MODEL, "limits": ("deadline_hours", "budget_usd", "pricing", "preference")},
+    cards=(
+        Card(key="onward", draw=_onward, chart=False),
+        Card(key="order", draw=_order, chart=False),
+        COST,
+        FUNNEL,
+    ),
+    start={"workload": "serve", "model": "llama-3.1-8b"},
+    presets={
+        "chat": {"workload": "serve", "model": "llama-3.1-8b"},
+        "qlora": {"workload": "qlora", "model": "llama-3.1-70b", "deadline_hours": 168},
+        "full": {"workload": "full", "model": "llama-3.1-8b"},
+        "pretrain": {"workload": "pretrain", "params_b": 1},
+    },
+)
+
+MEMORY_PAGE = Declaration(
+    name="memory",
+    workloads=("serve", "qlora", "lora", "full", "pretrain"),
+    groups={
+        "job": ("workload", *MODEL),
+        "size": (
+            "weight_format",
+            "kv_format",
+            "max_context",
+            "concurrency",
+            "recipe",
+            "sequence_length",
+            "micro_batch",
+        ),
+        "where": WHERE,
+        "training+": (
+            "optimizer",
+            "lora_rank",
+            "quantization",
+            "recompute",
+            "attention",
+            "fused_loss",
+            "offload",
+            "zero_stage",
+            "global_batch",
+            "train_tokens",
+        ),
+        "serving+": ("prompt_tokens", "output_tokens", "engine", "memory_utilization", "hours_per_month"),
+        "market+": MARKET,
+    },
+    cards=(MEMORY, COST, PARTS, FUNNEL, VARIANTS, HELP, RANKING),
+    start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 8},
+    presets={
+        "small": {
+            "workload": "serve",
+            "model": "llama-3.1-8b",
+            "weight_format": "awq",
+            "max_context": 8192,
+            "concurrency": 1,
+        },
+        "large": {
+            "workload": "serve",
+            "model": "llama-3.1-70b",
+            "weight_format": "fp8",
+            "max_context": 32768,
+            "concurrency": 16,
+        },
+        "qlora": {"workload": "qlora", "model": "llama-3.1-70b", "sequence_length": 1024, "micro_batch": 1},
+        "full": {"workload": "full", "model": "llama-3.1-8b", "sequence_length": 4096, "micro_batch": 1},
+        "moe": {"workload": "serve", "model": "deepseek-v3", "max_context": 32768, "concurrency": 16},
+    },
+)
+
+TRAIN_PAGE = Declaration(
+    name="train",
+    workloads=("pretrain", "full"),
+    groups={
+        "job": ("workload", *MODEL, "train_tokens", "sequence_length", "global_batch"),
+        "where": (*WHERE, "gpus"),
+        "training+": (
+            "recipe",
+            "optimizer",
+            "micro_batch",
+            "recompute",
+            "attention",
+            "fused_loss",
+            "offload",
+            "zero_stage",
+            "tensor_parallel",
+            "pipeline_parallel",
+        ),
+        "run+": (
+            "sessions",
+            "interruptions_per_hour",
+            "checkpoint_interval_s",
+            "storage_gb",
+            "egress_gb",
+            "setup_minutes",
+        ),
+        "market+": tuple(key for key in MARKET if key != "gpus"),
+    },
+    cards=(FRONT, COST, STEP, MEMORY, PLAN, PARTS, FUNNEL, HELP, RANKING),
+    start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
+    presets={
+        "tiny": {"workload": "pretrain", "params_b": 0.125, "train_tokens": 2.5e9},
+        "seven": {"workload": "pretrain", "params_b": 7, "train_tokens": 1e12, "gpus": 256},
+        "tune": {"workload": "full", "model": "llama-3.1-8b", "train_tokens": 1e8},
+        "large": {"workload": "pretrain", "params_b": 70, "train_tokens": 1.4e12, "gpus": 1024},
+    },
+)
+
+FINETUNE_PAGE = Declaration(
+    name="finetune",
+    workloads=("qlora", "lora", "full"),
+    groups={
+        "job": ("workload", *MODEL, "train_tokens", "sequence_length", "lora_rank"),
+        "where": WHERE,
+        "training+": (
+            "recipe",
+            "optimizer",
+            "quantization",
+            "micro_batch",
+            "global_batch",
+            "recompute",
+            "attention",
+            "fused_loss",
+            "offload",
+            "zero_stage",
+        ),
+        "run+": (
+            "sessions",
+            "interruptions_per_hour",
+            "checkpoint_interval_s",
+            "storage_gb",
+            "egress_gb",
+            "setup_minutes",
+        ),
+        "market+": MARKET,
+    },
+    cards=(VARIANTS, COST, MEMORY, PARTS, FUNNEL, HELP, RANKING),
+    start={"workload": "qlora", "model": "llama-3.1-8b"},
+    presets={
+        "eight": {"workload": "qlora", "model": "llama-3.1-8b", "sequence_length": 2048, "train_tokens": 1e7},
+        "seventy": {"workload": "qlora", "model": "llama-3.1-70b", "sequence_length": 1024, "train_tokens": 1e7},
+        "lora": {"workload": "lora", "model": "qwen2.5-14b", "sequence_length": 4096, "train_tokens": 5e7},
+        "full": {"workload": "full", "model": "llama-3.1-8b", "sequence_length": 4096, "train_tokens": 1e8},
+    },
+)
+
+SERVE_PAGE = Declaration(
+    name="serve",
+    workloads=("serve",),
+    groups={
+        "job": (*MODEL, "weight_format", "kv_format"),
+        "load": ("max_context", "concurrency", "prompt_tokens", "output_tokens"),
+        "where": (*WHERE, "hours_per_month", "load"),
+        "serving+": (
+            "engine",
+            "memory_utilization",
+            "max_ttft_s",
+            "max_tpot_s",
+            "tensor_parallel",
+            "pipeline_parallel",
+        ),
+        "market+": tuple(key for key in MARKET if key != "deadline_hours"),
+    },
+    cards=(
+        MEMORY,
+        COST,
+        Card(key="context", draw=lambda answer: across_context(answer.ask, answer.decision, answer.text), slow=True),
+        Card(key="load", draw=lambda answer: across_load(answer.ask, answer.decision, answer.text), slow=True),
+        FRONT,
+        PLAN,
+        PARTS,
+        FUNNEL,
+        HELP,
+        RANKING,
+    ),
+    start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 16},
+    presets={
+        "chat": {
+            "model": "llama-3.1-8b",
+            "max_context": 8192,
+            "concurrency": 16,
+            "prompt_tokens": 1024,
+            "output_tokens": 256,
+        },
+        "documents": {
+            "model": "llama-3.1-70b",
+            "weight_format": "fp8",
+            "max_context": 32768,
+            "concurrency": 16,
+            "prompt_tokens": 8192,
+            "output_tokens": 512,
+        },
+        "reasoning": {
+            "model": "qwen3-32b",
+            "max_context": 32768,
+            "concurrency": 32,
+            "prompt_tokens": 512,
+            "output_tokens": 8192,
+        },
+        "moe": {
+            "model": "deepseek-v3",
+            "max_context": 32768,
+            "concurrency": 64,
+            "prompt_tokens": 2048,
+            "output_tokens": 512,
+        },
+    },
+)
+
+SCALE_PAGE = Declaration(
+    name="scale",
+    workloads=("pretrain", "full", "serve"),
+    groups={
+        "job": ("workload", *MODEL, "train_tokens", "sequence_length", "global_batch", "max_context", "concurrency"),
+        "where": WHERE,
+        "plan+": ("tensor_parallel", "pipeline_parallel", "zero_stage", "micro_batch", "recompute", "recipe"),
+        "market+": tuple(key for key in MARKET if key != "gpus"),
+    },
+    cards=(
+        Card(
+            key="sizes",
+            draw=lambda answer: across_sizes(answer.ask, answer.decision, answer.text),
+            wide=True,
+            slow=True,
+        ),
+        STEP,
+        PLAN,
+        MEMORY,
+        FUNNEL,
+        RANKING,
+    ),
+    start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
+    presets={
+        "seven": {"workload": "pretrain", "params_b": 7, "train_tokens": 1.4e11},
+        "seventy": {"workload": "pretrain", "params_b": 70, "train_tokens": 1.4e12},
+        "serve": {"workload": "serve", "model": "deepseek-v3", "max_context": 32768, "concurrency": 64},
+    },
+)
+
+SPOT_PAGE = Declaration(
+    name="spot",
+    workloads=("qlora", "lora", "full", "pretrain"),
+    groups={
+        "job": ("workload", *MODEL, "train_tokens", "sequence_length"),
+        "run": ("interruptions_per_hour", "checkpoint_interval_s", "sessions", "deadline_hours"),
+        "where": ("preference", "headroom"),
+        "run+": ("storage_gb", "egress_gb", "setup_minutes"),
+        "market+": ("gpu", "gpus", "providers", "max_price_age_days", "budget_usd"),
+    },
+    cards=(
+        Card(
+            key="forms", draw=lambda answer: price_forms(answer.ask, answer.decision, answer.text), wide=True, slow=True
+        ),
+        COST,
+        Card(key="sessions", draw=lambda answer: across_sessions(answer.ask, answer.decision, answer.text), slow=True),
+        FUNNEL,
+        RANKING,
+    ),
+    start={"workload": "full", "model": "llama-3.1-8b", "train_tokens": 1e8, "pricing": "spot"},
+    presets={
+        "evening": {"workload": "qlora", "model": "llama-3.1-8b", "train_tokens": 1e7, "sessions": 1},
+        "short": {"workload": "lora", "model": "llama-3.1-8b", "train_tokens": 1e7, "sessions": 20},
+        "week": {"workload": "full", "model": "llama-3.1-8b", "train_tokens": 2e9, "sessions": 1},
+    },
+)
+
+DECLARATIONS: Mapping[str, Declaration] = {
+    page.name: page for page in (INDEX_PAGE, MEMORY_PAGE, TRAIN_PAGE, FINETUNE_PAGE, SERVE_PAGE, SCALE_PAGE, SPOT_PAGE)
+}

@@ -1,0 +1,309 @@
+"""The panel of controls: one observer for all of them, and one Scenario out, whose values can stand together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+
+from gpuguide.app.controls import AUTO, CONTROLS, Bound, Control, Facts, Values, settle
+from gpuguide.app.fields import KINDS, Field, NamesField
+from gpuguide.errors import GuideError, InvalidScenario
+from gpuguide.show.html import button, join, tag
+from gpuguide.show.remedies import value_in_words
+from gpuguide.spec.model import MediaModel, Model
+from gpuguide.spec.scenario import Scenario
+from gpuguide.text import Text
+from gpuguide.units import BILLION
+
+if TYPE_CHECKING:
+    from gpuguide.catalog.catalog import Catalog
+
+Groups = Mapping[str, Sequence[str]]
+
+
+class Panel:
+    """
+    Controls of one page.
+
+    Parameters
+    ----------
+    groups : mapping
+        Keys of controls by group; a group whose name ends in '+' is folded away until asked for.
+    workloads : sequence of str
+        Workloads the page offers; the toggle shows when there is more than one.
+    catalog : Catalog
+        Where names to choose from come from.
+    emit : callable
+        Called with the settled Scenario after a change.
+    fail : callable
+        Called with a GuideError that a typed or linked value caused.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        workloads: Sequence[str],
+        catalog: Catalog,
+        emit: Callable[[Scenario], None],
+        fail: Callable[[GuideError], None],
+    ) -> None:
+        self._catalog, self._emit, self._fail = catalog, emit, fail
+        self._workloads = tuple(workloads)
+        self._groups = {name: tuple(keys) for name, keys in groups.items()}
+        self._facts: dict[str, Facts] = {}
+        self._media: dict[str, str | None] = {}
+        self.values: Values = {}
+        self.carried: Values = {}  # keys of the Scenario that have no control here, from a link or a notebook
+        self.bounds: list[Bound] = []
+        self.text = Text("en")
+        keys = [key for keys in self._groups.values() for key in keys]
+        self.fields: dict[str, Field] = {key: self._field(CONTROLS[key]) for key in keys}
+        self._titles = {name: widgets.HTML() for name in self._groups}
+        self._notes = widgets.HTML()
+        self._notes.add_class("gg-notes")
+        self._more, self._actions = widgets.HTML(), widgets.HTML()
+        self._boxes = {name: self._group(name) for name in self._groups}
+        plain = [box for name, box in self._boxes.items() if not name.endswith("+")]
+        folded = [box for name, box in self._boxes.items() if name.endswith("+")]
+        self.widget = widgets.VBox([*plain, self._notes, *([self._more] if folded else []), *folded, self._actions])
+        self.widget.add_class("gg-side")
+        self.widget.add_class("gg-card")
+
+    # ---- building ----------------------------------------------------------------------------------------------------
+
+    def _field(self, control: Control) -> Field:
+        return KINDS[control.kind](control, self._options(control), self._moved)
+
+    def _options(self, control: Control) -> list[str]:
+        if control.key == "workload":
+            return list(self._workloads)
+        if control.kind == "model":
+            return [AUTO, *(name for name in self._catalog.models.names() if self._suits(name, self._workloads[0]))]
+        if control.table == "providers":
+            return sorted(map(str, self._catalog.market["provider"].unique()))
+        if control.table == "gpus":
+            rented = set(self._catalog.market["gpu"].unique())
+            known = sorted(self._catalog.gpus.values(), key=lambda gpu: (-gpu.memory_bytes, gpu.name))
+            return [gpu.name for gpu in known if gpu.name in rented]
+        if control.table:
+            return [*control.options, *getattr(self._catalog, control.table)]
+        return list(control.options)
+
+    def _group(self, name: str) -> widgets.VBox:
+        box = widgets.VBox([self._titles[name], *(self.fields[key].widget for key in self._groups[name])])
+        box.add_class("gg-group")
+        if name.endswith("+"):
+            box.add_class("gg-folded")
+        return box
+
+    def _suits(self, name: str, workload: str) -> bool:
+        if name not in self._media:
+            found = self._catalog.models.get(name)
+            self._media[name] = found.task if isinstance(found, MediaModel) else None
+        task = self._media[name]
+        if workload == "audio":
+            return task in ("audio", "asr", "tts", "music")
+        return task == (workload if workload in ("image", "video") else None)
+
+    # ---- values in ---------------------------------------------------------------------------------------------------
+
+    def start(self, scenario: Scenario) -> None:
+        """Show a scenario; nothing is emitted."""
+        given = {key: getattr(scenario, key) for key in scenario.model_fields_set}
+        self.values = {key: self._start_value(field.control, given) for key, field in self.fields.items()}
+        if given.get("params_b") is not None and not given.get("model"):
+            self.values["model"] = AUTO
+        self.values.setdefault("workload", scenario.workload)
+        shown = set(self.fields) | {"workload"}
+        self.carried = {key: value for key, value in given.items() if key not in shown and value not in (None, ())}
+        self._settle(None)
+        self.refresh()
+
+    def _start_value(self, control: Control, given: Mapping[str, Any]) -> Any:
+        value = given.get(control.key)
+        if value is None:
+            value = control.start if control.start is not None else () if control.kind == "names" else None
+            if control.kind in ("choice", "toggle") and value is None:
+                value = AUTO
+            if control.kind == "toggle" and value not in self._workloads:
+                value = self._workloads[0]
+        return value
+
+    def apply(self, changes: Mapping[str, Any], *, shown: bool = False) -> None:
+        """
+        Set several keys at once, as a preset, a remedy or a link does.
+
+        Parameters
+        ----------
+        changes : mapping
+            Values by key of the Scenario; None leaves a key out.
+        shown : bool
+            The browser shows the values already.
+        """
+        unset = [key for key, value in changes.items() if value is None or value == ""]
+        given = {key: value for key, value in changes.items() if key not in unset}
+        try:
+            checked = Scenario.from_mapping(given)
+        except GuideError as error:
+            self._fail(error)
+            return
+        for key in unset:
+            self.carried.pop(key, None)
+            if key in self.fields:
+                self.values[key] = self._start_value(self.fields[key].control, {}) if key != "model" else AUTO
+        for key in given:
+            value = getattr(checked, key)
+            if key in self.fields:
+                self.values[key] = value
+                if shown and isinstance(self.fields[key], NamesField):
+                    self.fields[key].take(value)  # type: ignore[attr-defined]
+            elif key not in ("language", "currency", "currency_per_usd"):
+                self.carried[key] = value
+        if given.get("params_b") is not None and "model" in self.values and not given.get("model"):
+            self.values["model"] = AUTO
+        self._settle(next(iter(changes), None))
+        self.emit()
+
+    def _moved(self, key: str, value: Any) -> None:
+        if isinstance(value, str) and self.fields[key].control.kind in ("log", "number"):
+            self._fail(InvalidScenario(key, value, self.text("error_number")))
+            return
+        self.values[key] = value
+        self._settle(key)
+        self.emit()
+
+    def emit(self) -> None:
+        """Send the Scenario that the controls say."""
+        try:
+            scenario = self.scenario()
+        except GuideError as error:
+            self._fail(error)
+            return
+        self._emit(scenario)
+
+    # ---- values out --------------------------------------------------------------------------------------------------
+
+    def given(self) -> Values:
+        """Keys of the Scenario that the controls set, without those left to their default."""
+        workload = self.values["workload"]
+        given: Values = {"workload": workload}
+        for key, field in self.fields.items():
+            value = self.values[key]
+            if workload in field.control.workloads and value not in (None, AUTO, ()):
+                given[key] = value
+        if given.get("model"):
+            given.pop("params_b", None)
+        return given | {key: value for key, value in self.carried.items() if key != "workload"}
+
+    def scenario(self) -> Scenario:
+        """The Scenario that the controls say, in the panel's language."""
+        text = self.text
+        shown: Values = {"language": text.language}
+        if text.currency != "USD":
+            shown |= {"currency": text.currency, "currency_per_usd": text.currency_per_usd}
+        return Scenario.from_mapping(self.given() | shown)
+
+    # ---- what depends on what ----------------------------------------------------------------------------------------
+
+    def _settle(self, changed: str | None) -> None:
+        workload = self.values["workload"]
+        if changed in ("workload", None) and "model" in self.fields:
+            self._offer_models(workload)
+        self.values, self.bounds = settle(self.values, changed, self._facts_of(self.values.get("model")))
+        for key, field in self.fields.items():
+            if field.value != self.values[key]:
+                field.show(self.values[key])
+        self._show_for(workload)
+        self._note()
+
+    def _offer_models(self, workload: str) -> None:
+        field = self.fields["model"]
+        first = [] if workload in ("image", "video", "audio") else [AUTO]
+        options = [*first, *(name for name in self._catalog.models.names() if self._suits(name, workload))]
+        chosen = self.values.get("model")
+        if chosen and chosen not in options:
+            known = self._catalog.models.find(chosen)
+            if known in options:
+                self.values["model"] = known
+            elif known is not None or not options:
+                self.values["model"] = options[-1 if not first else 1]
+            else:
+                options.insert(1 if first else 0, chosen)  # a model by path or Hub id
+        if not chosen and not first:
+            self.values["model"] = options[0]
+        if field.options != options:  # type: ignore[attr-defined]
+            field.options = options  # type: ignore[attr-defined]
+            field._quietly(field._translate)
+            field.value = None
+
+    def _facts_of(self, name: str | None) -> Facts:
+        if not name:
+            return Facts()
+        if name not in self._facts:
+            try:
+                found = self._catalog.model(name)
+            except GuideError:
+                return Facts()  # resolve says what is wrong
+            language = isinstance(found, Model)
+            self._facts[name] = Facts(
+                params_b=float(found.params) / BILLION if language else None,
+                max_context=int(found.max_context) if language and found.max_context else None,  # type: ignore[union-attr]
+            )
+        return self._facts[name]
+
+    def _show_for(self, workload: str) -> None:
+        visible = {key for key, field in self.fields.items() if workload in field.control.workloads}
+        if len(self._workloads) == 1:
+            visible.discard("workload")
+        for key, field in self.fields.items():
+            field.shown(key in visible)
+        for name, box in self._boxes.items():
+            box.layout.display = None if visible & set(self._groups[name]) else "none"
+
+    # ---- words -------------------------------------------------------------------------------------------------------
+
+    def relabel(self, text: Text) -> None:
+        """Say everything in another language."""
+        self.text = text
+        for field in self.fields.values():
+            field.relabel(text)
+        for name, title in self._titles.items():
+            title.value = tag("h2", text(f"group.{name.rstrip('+')}"))
+        more, fewer = text("more_settings"), text("fewer_settings")
+        self._more.value = button(
+            more,
+            class_="gg-button gg-wide",
+            data_toggle="gg-more",
+            aria_expanded="false",
+            data_more=more,
+            data_less=fewer,
+        )
+        copy = button(text("copy_link"), class_="gg-button", data_copy=True, data_done=text("copied"))
+        reset = button(text("reset"), class_="gg-button", data_download="reset")
+        self._actions.value = tag("div", copy, reset, class_="gg-actions")
+        self._note()
+
+    def refresh(self) -> None:
+        """Show the values that are held."""
+        for key, field in self.fields.items():
+            field.show(self.values[key])
+        self._note()
+
+    def names(self) -> dict[str, dict[str, str]]:
+        """Accessible name and spoken value of every field, by its CSS class."""
+        return {field.mark: {"label": field.label, "value": field.said()} for field in self.fields.values()}
+
+    def _note(self) -> None:
+        """Say what gave way, and what a link set that has no control here."""
+        text, lines = self.text, []
+        for bound in self.bounds:
+            label = text(f"control.{bound.key}.label")
+            lines.append(tag("p", text(f"bound.{bound.reason}", label=label, value=text.exact(bound.value))))
+        for key, value in self.carried.items():
+            label = text(f"control.{key}.label") if text.has(f"control.{key}.label") else key
+            said = text("carried", label=label, value=value_in_words(key, value, text))
+            remove = button(text("remove"), class_="gg-link", data_set={key: None})
+            lines.append(tag("p", said, " ", remove))
+        self._notes.value = join(lines)

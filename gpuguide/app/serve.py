@@ -1,0 +1,264 @@
+"""
+Serves the suite with Voila: short addresses, own template, kernels that start at once, and limits that keep it up.
+
+Voila as it comes leaves a kernel behind for every closed tab: its request to end it carries no XSRF token. Here such a
+request is accepted when the browser says that it comes from this very server (Origin), and the check stays on for the rest.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import tornado.web
+from jupyter_server.utils import url_path_join
+from voila.app import Voila
+from voila.shutdown_kernel_handler import VoilaShutdownKernelHandler
+from voila.tornado.handler import TornadoVoilaHandler
+
+from gpuguide import __version__
+from gpuguide.app import nursery
+from gpuguide.app.chart import STATIC, plotly_js
+from gpuguide.app.page import PAGES
+from gpuguide.show.theme import css_variables
+from gpuguide.text import LANGUAGES, Text
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+IDLE_S = 45 * 60
+"""A page that nobody touches keeps its kernel so long. [s]"""
+MOST_KERNELS = 60
+YEAR_S = 365 * 24 * 3600
+
+
+def notebooks_folder() -> Path:
+    """The notebooks of the checkout, or those shipped in the package."""
+    here = Path(__file__).resolve().parents[1]
+    for folder in (here / "_notebooks", here.parent / "notebooks"):
+        if (folder / "index.ipynb").exists():
+            return folder
+    raise FileNotFoundError("the notebooks of gpuguide are not installed beside the package")
+
+
+@lru_cache(maxsize=8)
+def _file(name: str) -> tuple[bytes, bytes, str]:
+    """A static file, as it is and compressed, with its type."""
+    if name == "plotly.min.js":
+        content, kind = plotly_js().read_bytes(), "text/javascript"
+    elif name == "page.css":
+        content, kind = (css_variables() + (STATIC / "page.css").read_text("utf-8")).encode(), "text/css"
+    else:
+        raise tornado.web.HTTPError(404)
+    return content, gzip.compress(content, 6), kind
+
+
+class StaticHandler(tornado.web.RequestHandler):
+    """The style sheet and plotly.js, kept by browsers until the version changes."""
+
+    def get(self, name: str) -> None:
+        """Answer with the file."""
+        content, packed, kind = _file(name)
+        self.set_header("Content-Type", f"{kind}; charset=utf-8")
+        self.set_header("Cache-Control", f"public, max-age={YEAR_S}, immutable")
+        self.set_header("Vary", "Accept-Encoding")
+        if "gzip" in self.request.headers.get("Accept-Encoding", ""):
+            self.set_header("Content-Encoding", "gzip")
+            content = packed
+        self.finish(content)
+
+
+class PageHandler(TornadoVoilaHandler):
+    """One of the listed notebooks, under its short name too."""
+
+    def initialize(self, listed: frozenset[str], **settings: Any) -> None:
+        """Take the names of the notebooks that may be asked for."""
+        super().initialize(**settings)
+        self._listed = listed
+
+    async def get(self, path: str | None = None) -> None:
+        """Render a page, unless the machine is full."""
+        name = (path or "index").removesuffix(".ipynb")
+        if name not in self._listed:
+            raise tornado.web.HTTPError(404)
+        if len(self.kernel_manager) >= MOST_KERNELS:
+            self.set_status(503)
+            self.set_header("Retry-After", "60")
+            self.finish(_plain_page("busy"))
+            return
+        await super().get(f"{name}.ipynb")
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """A sentence in both languages, never a traceback."""
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(_plain_page("missing" if status_code == 404 else "broken"))
+
+
+class ShutdownHandler(VoilaShutdownKernelHandler):
+    """Ends the kernel of a page that was closed."""
+
+    def check_xsrf_cookie(self) -> None:
+        """A request that the browser marks as coming from this server needs no further token."""
+        origin = self.request.headers.get("Origin") or self.request.headers.get("Referer") or ""
+        if urlsplit(origin).netloc != self.request.host or not origin:
+            super().check_xsrf_cookie()
+
+
+class MissingHandler(tornado.web.RequestHandler):
+    """Everything else."""
+
+    def prepare(self) -> None:
+        """Answer every method alike."""
+        self.set_status(404)
+        self.finish(_plain_page("missing"))
+
+
+class Suite(Voila):
+    """Voila with this suite's pages."""
+
+    name = "voila"
+
+    def init_handlers(self) -> list[Any]:
+        """Voila's own handlers, without its file list and file access, and ours."""
+        own: list[Any] = []
+        for handler in super().init_handlers():
+            pattern, kind = handler[0], handler[1]
+            if kind.__name__ in (
+                "AllowListFileHandler",
+                "VoilaContentsHandler",
+                "TornadoVoilaTreeHandler",
+                "TornadoVoilaHandler",
+            ):
+                continue
+            own.append((pattern, ShutdownHandler, *handler[2:]) if kind is VoilaShutdownKernelHandler else handler)
+        listed = frozenset(path.stem for path in Path(self.root_dir).glob("*.ipynb")) & frozenset(("index", *PAGES))
+        settings = {
+            "listed": listed,
+            "template_paths": self.template_paths,
+            "config": self.config,
+            "voila_configuration": self.voila_configuration,
+        }
+        names = "|".join(sorted(listed))
+        own += [
+            (url_path_join(self.server_url, r"/gpuguide/static/(.*)"), StaticHandler),
+            (url_path_join(self.server_url, r"/()"), PageHandler, settings),
+            (url_path_join(self.server_url, rf"/({names})/?"), PageHandler, settings),
+            (url_path_join(self.server_url, r"/voila/render/([^/]*)"), PageHandler, settings),
+            (url_path_join(self.server_url, r"/.*"), MissingHandler),
+        ]
+        return own
+
+
+def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None) -> Suite:
+    """The server, ready to start."""
+    folder = folder or notebooks_folder()
+    os.environ["JUPYTER_PATH"] = os.pathsep.join(
+        filter(None, [str(STATIC / "jupyter"), os.environ.get("JUPYTER_PATH", "")])
+    )
+    app = Suite.instance()
+    app.initialize([])
+    loopback = host in LOOPBACK
+    app.ip, app.port, app.port_retries, app.open_browser = host, port, 0, False
+    app.root_dir = str(folder)
+    app.log_level = logging.WARNING
+    # Names of this machine only, so that a page elsewhere cannot reach in through a name of its own.
+    app.tornado_settings = {"allow_remote_access": not loopback, "websocket_ping_interval": 30_000}
+    config = app.voila_configuration
+    config.template, config.theme, config.show_tracebacks = "gpuguide", "light", False
+    config.allow_template_override = config.allow_theme_override = "NO"
+    config.file_allowlist = []
+    config.extension_denylist = ["jupyterlab-plotly", "@jupyter-widgets/jupyterlab-sidecar", "jupyterlab_pygments"]
+    config.config.VoilaConfiguration.resources = {"gpuguide": skeleton(app.base_url)}
+    manager = app.config.MappingKernelManager
+    manager.cull_idle_timeout, manager.cull_interval, manager.cull_connected = IDLE_S, 60, True
+    app.setup_template_dirs()
+    return app
+
+
+def skeleton(base_url: str) -> dict[str, Any]:
+    """Words of every page in every language, for what stands there before the kernel answers."""
+    pages: dict[str, dict[str, Any]] = {}
+    for name in ("index", *PAGES):
+        pages[name] = {}
+        for language in LANGUAGES:
+            text = Text(language)
+            pages[name][language] = {
+                "title": text(f"page.{name}.title"),
+                "lead": text(f"page.{name}.lead"),
+                "starting": text("starting"),
+                "nav": text("nav"),
+                "pages": {page: text(f"page.{page}.short") for page in ("index", *PAGES)},
+            }
+    return {"pages": pages, "static": url_path_join(base_url, "gpuguide/static/"), "version": __version__}
+
+
+def run(*, port: int = 8866, host: str = "127.0.0.1", folder: Path | None = None) -> None:
+    """Serve until interrupted."""
+    scratch = Path(tempfile.mkdtemp(prefix="gpuguide-"))
+    grown: subprocess.Popen[str] | None = None
+    try:
+        app = configured(port=port, host=host, folder=folder)
+        app.connection_dir_root = str(scratch)
+        if nursery.can_fork():
+            grown = _start_nursery(scratch)
+        sys.stdout.write(f"gpuguide is served at http://{host}:{port}  (stop it with Ctrl+C)\n")
+        sys.stdout.flush()
+        app.start()
+    finally:
+        if grown is not None:
+            grown.terminate()
+            grown.wait(10)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _start_nursery(scratch: Path) -> subprocess.Popen[str] | None:
+    """Warm a process to fork kernels from, and name it as the kernel of our notebooks."""
+    address = scratch / f"{secrets.token_hex(8)}.sock"
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen(
+        [sys.executable, "-m", "gpuguide.app.nursery", str(address)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    if started.stdout is None or started.stdout.readline().strip() != "ready":
+        logger.warning("kernels cannot be forked here; pages will take longer to start")
+        return None
+    folder = scratch / "kernels" / "python3"
+    folder.mkdir(parents=True)
+    script = str(Path(nursery.__file__))
+    (folder / "kernel.json").write_text(
+        json.dumps(
+            {
+                "argv": [sys.executable, "-S", "-E", script, str(address), "--stand-in", "-f", "{connection_file}"],
+                "display_name": "Python 3",
+                "language": "python",
+                "metadata": {"debugger": False},
+            }
+        )
+    )
+    os.environ["JUPYTER_PATH"] = os.pathsep.join([str(scratch), os.environ["JUPYTER_PATH"]])
+    return started
+
+
+def _plain_page(key: str) -> str:
+    words = [f'<p lang="{language}">{Text(language)(f"server.{key}")}</p>' for language in LANGUAGES]
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>gpuguide</title><style>{css_variables()}body{{font:17px/1.5 system-ui,sans-serif;max-width:40em;margin:15vh auto;"
+        "padding:0 20px;background:var(--gg-bg);color:var(--gg-ink)}a{color:var(--gg-accent)}</style></head>"
+        f'<body><h1>gpuguide</h1>{"".join(words)}<p><a href="/">gpuguide</a></p></body></html>'
+    )
+
+
+if __name__ == "__main__":
+    run(port=int(sys.argv[1]) if len(sys.argv) > 1 else 8866)

@@ -1,0 +1,108 @@
+// A chart that redraws in place: one plotly.js for the whole page, colours from the page's own palette.
+
+// plotly.js comes from the server that serves the page; JupyterLab has no such file, there the kernel hands it over once.
+function plotly(model) {
+  if (window.Plotly?.react) return Promise.resolve(window.Plotly);
+  window.gpuguidePlotly ??= new Promise((resolve, reject) => {
+    const url = window.gpuguide?.plotly;
+    const script = document.createElement("script");
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => { window.gpuguidePlotly = undefined; reject(new Error("plotly.js could not be loaded")); };
+    if (url) {
+      script.src = url;
+      document.head.append(script);
+      return;
+    }
+    const take = (message, buffers) => {
+      if (message.kind !== "plotly") return;
+      model.off("msg:custom", take);
+      script.src = URL.createObjectURL(new Blob([buffers[0]], { type: "text/javascript" }));
+      const amd = window.define; // a page with require.js would take the library as an anonymous module
+      window.define = undefined;
+      script.addEventListener("load", () => { window.define = amd; });
+      document.head.append(script);
+    };
+    model.on("msg:custom", take);
+    model.send({ kind: "plotly" });
+  });
+  return window.gpuguidePlotly;
+}
+
+function coloured(value, style) {
+  if (typeof value === "string") {
+    return value.startsWith("var(--gg-") ? style.getPropertyValue(value.slice(4, -1)).trim() || "#888" : value;
+  }
+  if (Array.isArray(value)) return value.map((item) => coloured(item, style));
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, coloured(item, style)]));
+  }
+  return value;
+}
+
+const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: "reset", showAxisDragHandles: false };
+
+function render({ model, el }) {
+  const figure = document.createElement("figure");
+  figure.className = "gg-chart";
+  const picture = document.createElement("div");
+  picture.setAttribute("role", "img");
+  const tools = document.createElement("div");
+  tools.className = "gg-tools";
+  figure.append(picture, tools);
+  el.append(figure);
+  let library, queued = false, drawn = 0, gone = false;
+
+  function draw() {
+    queued = false;
+    if (!library || gone || !picture.isConnected) return;
+    const width = Math.floor(figure.clientWidth);
+    if (!width) return;
+    const style = getComputedStyle(document.documentElement);
+    const { data, layout: wanted, narrow } = model.get("figure");
+    const layout = coloured(wanted, style);
+    if (width < 480 && narrow) Object.entries(coloured(narrow, style)).forEach(([path, value]) => {
+      const keys = path.split(".");
+      const last = keys.pop();
+      keys.reduce((part, key) => (part[key] ??= {}), layout)[last] = value;
+    });
+    layout.width = width;
+    picture.style.minHeight = `${layout.height}px`;
+    library.react(picture, coloured(data, style), layout, CONFIG);
+    picture.dataset.drawn = ++drawn;
+  }
+  function later() {
+    if (!queued) { queued = true; requestAnimationFrame(draw); }
+  }
+  function label() {
+    picture.setAttribute("aria-label", model.get("figure").label ?? "");
+    tools.replaceChildren(...Object.entries(model.get("exports")).map(([format, title]) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "gg-tool";
+      button.textContent = format.toUpperCase();
+      button.title = title;
+      button.setAttribute("aria-label", `${title} (${format.toUpperCase()})`);
+      button.onclick = () => library?.downloadImage(picture, {
+        format, filename: model.get("filename"), width: picture.clientWidth, height: picture.clientHeight, scale: format === "png" ? 2 : 1,
+      });
+      return button;
+    }));
+  }
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const size = new ResizeObserver(later);
+  size.observe(figure);
+  dark.addEventListener("change", later);
+  model.on("change:figure", () => { picture.setAttribute("aria-label", model.get("figure").label ?? ""); later(); });
+  model.on("change:exports", label);
+  label();
+  picture.style.minHeight = `${model.get("figure").layout.height ?? 300}px`;
+  plotly(model).then((loaded) => { library = loaded; later(); }, (error) => { picture.textContent = error.message; });
+  return () => {
+    gone = true;
+    size.disconnect();
+    dark.removeEventListener("change", later);
+    library?.purge(picture);
+  };
+}
+
+export default { render };

@@ -1,0 +1,198 @@
+// The browser's side of a page: address, clicks, names for screen readers, downloads, heartbeat.
+
+const BEAT_S = 20, PATIENCE_S = 12;
+
+function kernelUrl() {
+  try {
+    const config = JSON.parse(document.getElementById("jupyter-config-data").textContent);
+    return `${config.baseUrl}api/kernels/${config.kernelId}`;
+  } catch { return null; }
+}
+
+// The address is ours only where the page is; JupyterLab keeps its own.
+const ownPage = () => document.body?.dataset.voila === "voila";
+
+function render({ model, el }) {
+  el.classList.add("gg-agent");
+  const stop = new AbortController(), { signal } = stop;
+  const root = () => el.closest(".gg") ?? document;
+  const send = (content) => { try { model.send(content); } catch { lost(); } };
+
+  // ---- clicks on marked elements ---------------------------------------------------------------------------------
+  document.addEventListener("click", (event) => {
+    const target = event.target.closest?.("[data-set],[data-download],[data-copy],[data-toggle],[data-only]");
+    if (!target || !root().contains(target)) return;
+    const { set, download, copy, toggle, only } = target.dataset;
+    if (set) send({ kind: "set", values: JSON.parse(set) });
+    if (download) send({ kind: "download", what: download });
+    if (copy !== undefined) {
+      const said = target.dataset.done;
+      const before = target.textContent;
+      navigator.clipboard?.writeText(location.href).then(() => {
+        target.textContent = said;
+        setTimeout(() => { target.textContent = before; }, 2000);
+      });
+    }
+    if (toggle) {
+      const open = root().classList.toggle(toggle);
+      target.setAttribute("aria-expanded", String(open));
+      target.textContent = open ? target.dataset.less : target.dataset.more;
+    }
+  }, { signal });
+  document.addEventListener("change", (event) => {
+    const group = event.target.closest?.("[data-names]");
+    if (!group || !root().contains(group)) return;
+    const chosen = [...group.querySelectorAll("input:checked")].map((box) => box.value);
+    send({ kind: "set", values: { [group.dataset.names]: chosen }, shown: true });
+  }, { signal });
+  // One help text at a time, and Escape closes it.
+  document.addEventListener("toggle", (event) => {
+    if (event.target.open && event.target.matches?.(".gg-help")) {
+      document.querySelectorAll(".gg-help[open]").forEach((help) => { if (help !== event.target) help.open = false; });
+    }
+  }, { signal, capture: true });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    const help = event.target.closest?.(".gg-help[open]");
+    if (help) { help.open = false; help.querySelector("summary").focus(); }
+  }, { signal });
+
+  // ---- names: ipywidgets leaves slider handles and toggle groups without any --------------------------------------
+  function name() {
+    const names = model.get("names");
+    for (const [mark, { label, value }] of Object.entries(names)) {
+      for (const field of root().querySelectorAll(`.${mark}`)) {
+        const handle = field.querySelector(".noUi-handle");
+        if (handle) {
+          handle.setAttribute("aria-label", label);
+          if (value) handle.setAttribute("aria-valuetext", value);
+        }
+        const group = field.querySelector(".widget-toggle-buttons");
+        if (group) {
+          group.setAttribute("role", "group");
+          group.setAttribute("aria-label", label);
+          group.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", String(button.classList.contains("mod-active"))));
+        }
+        field.querySelectorAll("input, select").forEach((input) => {
+          if (!input.labels?.length || !input.labels[0].textContent.trim()) input.setAttribute("aria-label", label);
+        });
+      }
+    }
+    root().querySelectorAll(".gg-live").forEach((live) => { live.setAttribute("role", "status"); live.setAttribute("aria-live", "polite"); });
+    root().querySelectorAll(".gg-error").forEach((live) => { live.setAttribute("role", "alert"); });
+  }
+  let waiting = false;
+  const nameSoon = () => {
+    if (!waiting) { waiting = true; setTimeout(() => { waiting = false; name(); }, 60); }
+  };
+  const watch = new MutationObserver(nameSoon);
+
+  // ---- language, title, address -----------------------------------------------------------------------------------
+  function show() {
+    const language = model.get("language");
+    root().setAttribute?.("lang", language);
+    if (!ownPage()) return;
+    document.documentElement.lang = language;
+    document.title = model.get("title");
+    document.querySelectorAll(".gg-skip [lang]").forEach((text) => { text.hidden = text.lang !== language; });
+  }
+  function address() {
+    if (!ownPage() || !model.get("tick")) return;
+    const query = model.get("query");
+    const wanted = location.pathname + (query ? `?${query}` : "") + location.hash;
+    if (wanted !== location.pathname + location.search + location.hash) history.replaceState(null, "", wanted);
+  }
+  function drawn() {
+    document.documentElement.dataset.ggTick = model.get("tick");
+    if (!model.get("tick")) return;
+    address();
+    document.getElementById("gg-skeleton")?.remove();
+    document.documentElement.classList.add("gg-ready");
+    nameSoon();
+  }
+
+  // ---- heartbeat: a kernel that is gone says nothing, so the page has to ------------------------------------------
+  let asked = 0, answered = Date.now(), over = false;
+  function pong(message, buffers) {
+    if (message.kind === "pong") answered = Date.now();
+    if (message.kind === "file") {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([buffers[0]], { type: message.type }));
+      link.download = message.filename;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    }
+  }
+  async function check() {
+    if (over || document.hidden || !ownPage()) return;
+    asked = Date.now();
+    send({ kind: "ping" });
+    const url = kernelUrl();
+    const alive = await fetch(url, { cache: "no-store", signal }).then((reply) => reply.status !== 404, () => null);
+    if (over || signal.aborted) return;
+    if (alive === false) return lost();
+    setTimeout(() => { if (!over && !document.hidden && !signal.aborted && answered < asked) lost(); }, PATIENCE_S * 1000);
+  }
+  function lost() {
+    if (over || !ownPage()) return;
+    over = true;
+    const words = model.get("words");
+    const box = document.createElement("div");
+    box.className = "gg-lost";
+    box.setAttribute("role", "alert");
+    const said = document.createElement("p");
+    said.textContent = words.lost;
+    const again = document.createElement("button");
+    again.type = "button";
+    again.className = "gg-button";
+    again.textContent = words.restart;
+    again.onclick = () => location.reload();
+    box.append(said, again);
+    document.body.append(box);
+    // Start again by itself, once: all settings stand in the address.
+    const last = Number(sessionStorage.getItem("gg-restarted") ?? 0);
+    if (Date.now() - last > 60_000) {
+      const wait = setInterval(async () => {
+        const up = await fetch(location.pathname, { method: "HEAD", cache: "no-store" }).then((reply) => reply.status < 500, () => false);
+        if (!up) return;
+        clearInterval(wait);
+        sessionStorage.setItem("gg-restarted", String(Date.now()));
+        location.reload();
+      }, 3000);
+    }
+  }
+  const beat = setInterval(check, BEAT_S * 1000);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) check(); }, { signal });
+  window.addEventListener("online", check, { signal });
+  window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); }, { signal });
+  window.addEventListener("gg-check", check, { signal }); // for tests
+
+  model.on("msg:custom", pong);
+  model.on("change:names", nameSoon);
+  model.on("change:language", show);
+  model.on("change:title", show);
+  model.on("change:query", address);
+  model.on("change:tick", drawn);
+  // The view may be built before it stands in the page.
+  const start = () => {
+    if (!el.isConnected) return requestAnimationFrame(start);
+    watch.observe(root(), { childList: true, subtree: true, attributes: true, attributeFilter: ["class"] });
+    show();
+    drawn();
+    nameSoon();
+    if (model.get("search") === null) {
+      model.set("tongue", navigator.language ?? "");
+      model.set("search", ownPage() ? location.search : "");
+      model.save_changes();
+    }
+  };
+  start();
+  return () => {
+    stop.abort();
+    clearInterval(beat);
+    watch.disconnect();
+    model.off("msg:custom", pong);
+  };
+}
+
+export default { render };

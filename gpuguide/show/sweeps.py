@@ -1,0 +1,148 @@
+"""Charts that ask about neighbouring scenarios: the same job at other sizes, loads, or ways to pay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuguide.errors import GuideError
+from gpuguide.show import figures
+from gpuguide.show.figures import Figure
+from gpuguide.text import Text
+
+if TYPE_CHECKING:
+    from gpuguide.decide.decision import Decision
+
+Ask = Callable[[Mapping[str, Any]], "Decision"]
+
+POINTS = 7
+PRICING = ("on_demand", "spot", "reserved")
+
+
+def across_context(ask: Ask, decision: Decision, text: Text) -> Figure:
+    """Memory of one GPU against the longest context, on the machine that is best now."""
+    best, here = decision.best, float(decision.scenario.max_context or 8192)
+    most = decision.question.model.max_context if hasattr(decision.question.model, "max_context") else None
+    contexts = _powers(here / 8, min(here * 8, most or here * 8))
+    pinned = _pinned(best)
+    rows = [_first(_try(ask, {"max_context": int(size), **_within(decision, size), **pinned})) for size in contexts]
+    need = [math.nan if row is None else row["memory_total_typical_bytes"] / 2**30 for row in rows]
+    series = {text("chart.need"): (contexts, need)}
+    if best is not None:
+        series[text("chart.usable_line", machine=f"{int(best['gpus'])}× {best['gpu']}")] = (
+            contexts,
+            [best["usable_bytes"] / 2**30] * len(contexts),
+        )
+    return figures.lines(
+        text, series, x=text("chart.context"), y=text("chart.gib_per_gpu"), label=text("chart.context_label"), mark=here
+    )
+
+
+def across_load(ask: Ask, decision: Decision, text: Text) -> Figure:
+    """Price of a million tokens against requests at once: why serving wants to be busy."""
+    here = float(decision.scenario.concurrency or 16)
+    loads = _powers(max(1.0, here / 16), here * 16)
+    answers = [_try(ask, {"concurrency": int(load)}) for load in loads]
+    price = [
+        math.nan
+        if (row := _first(answer)) is None
+        else row["usd_per_million_tokens"] * float(text.currency_per_usd or 1)
+        for answer in answers
+    ]
+    return figures.lines(
+        text, {text("chart.per_million"): (loads, price)}, x=text("chart.requests_at_once"), y=text("chart.per_million_axis", currency=text.currency),
+        label=text("chart.load_label"), mark=here, log_y=True, money=True,
+    )  # fmt: skip
+
+
+def across_sizes(ask: Ask, decision: Decision, text: Text) -> Figure:
+    """Cost of the whole run against its length, for each number of GPUs: the price of haste."""
+    sizes, hours, cost = [], [], []
+    for power in range(0, 12):
+        row = _first(_try(ask, {"gpus": 2**power}))
+        if row is not None:
+            sizes.append(2**power)
+            hours.append(row["hours_typical"])
+            cost.append(row["cost_total_typical_usd"] * float(text.currency_per_usd or 1))
+    figure = figures.lines(
+        text, {text("chart.run_cost"): (hours, cost)}, x=text("chart.hours"), y=figures.cost_title(decision, text), label=text("chart.sizes_label", count=len(sizes)),
+        log_y=True, money=True,
+    )  # fmt: skip
+    figure["data"][0] |= {
+        "mode": "lines+markers+text",
+        "text": [text("chart.gpus", count=size) for size in sizes],
+        "textposition": "top center",
+    }
+    return figure
+
+
+def across_sessions(ask: Ask, decision: Decision, text: Text) -> Figure:
+    """What many short sessions cost: rounding, minimum charges and starting up again."""
+    here = float(decision.scenario.sessions)
+    counts = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
+    rows = [_first(_try(ask, {"sessions": int(count)})) for count in counts]
+    cost = [
+        math.nan if row is None else row["cost_total_typical_usd"] * float(text.currency_per_usd or 1) for row in rows
+    ]
+    return figures.lines(
+        text, {text("chart.run_cost"): (counts, cost)}, x=text("chart.sessions"), y=figures.cost_title(decision, text), label=text("chart.sessions_label"), mark=here, money=True,
+    )  # fmt: skip
+
+
+def price_forms(ask: Ask, decision: Decision, text: Text) -> Figure:
+    """The best offer of each way to pay, side by side, by parts of its cost."""
+    import pandas as pd
+
+    rows = []
+    for pricing in PRICING:
+        row = _first(_try(ask, {"pricing": pricing}))
+        if row is not None:
+            rows.append(row | {"provider": f"{text.name('option.pricing', pricing)}: {row['provider']}"})
+    frame = pd.DataFrame(rows, columns=decision.ranking.columns)
+    return figures.cost_of_offers(_Ranked(frame, decision), text, count=len(PRICING))
+
+
+class _Ranked:
+    """A decision seen through another ranking."""
+
+    def __init__(self, ranking: Any, decision: Decision) -> None:
+        self.ranking, self.scenario = ranking, decision.scenario
+
+
+def _powers(low: float, high: float) -> list[float]:
+    first, last = math.ceil(math.log2(max(low, 1)) - 1e-9), math.floor(math.log2(max(high, 1)) + 1e-9)
+    step = max(1, math.ceil((last - first + 1) / POINTS))
+    return [2.0**power for power in range(first, last + 1, step)]
+
+
+def _within(decision: Decision, context: float) -> dict[str, int]:
+    """Prompt and answer no longer than the context."""
+    scenario = decision.scenario
+    asked = scenario.prompt_tokens + scenario.output_tokens
+    if asked <= context:
+        return {}
+    output = max(1, int(scenario.output_tokens * context / asked))
+    return {"output_tokens": output, "prompt_tokens": max(1, int(context) - output)}
+
+
+def _pinned(best: Any) -> dict[str, Any]:
+    return {} if best is None else {"gpu": [best["gpu"]], "gpus": int(best["gpus"]), "nodes": int(best["nodes"])}
+
+
+def _try(ask: Ask, change: Mapping[str, Any]) -> Decision | None:
+    try:
+        return ask(change)
+    except GuideError:
+        return None  # beyond what this model or market has
+
+
+def _first(decision: Decision | None) -> dict[str, Any] | None:
+    """The best row, or the nearest miss, as plain values; None where there is neither."""
+    if decision is None:
+        return None
+    table: Any = decision.ranking if len(decision.ranking) else None
+    return None if table is None else table.iloc[0].to_dict()
+
+
+__all__: Sequence[str] = ["across_context", "across_load", "across_sessions", "across_sizes", "price_forms"]

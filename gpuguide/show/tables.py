@@ -1,0 +1,216 @@
+"""Tables as HTML, every cell escaped, numbers in the reader's form; and the same rows for a spreadsheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuguide.estimate.results import PARTS
+from gpuguide.show.html import Html, join, tag
+from gpuguide.text import Text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuguide.decide.decision import Decision
+
+OLD_DAYS = 90
+"""Prices from this age on are marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: text key of its head, cells, whether numbers are aligned right, and whether a phone shows it."""
+
+    key: str
+    cells: Sequence[str]
+    number: bool = False
+    phone: bool = True
+
+    @property
+    def mark(self) -> str | None:
+        """CSS classes of its cells."""
+        names = [name for name, wanted in (("n", self.number), ("wide-only", not self.phone)) if wanted]
+        return " ".join(names) or None
+
+
+def html_table(text: Text, *, caption: str, columns: Sequence[Column], row_class: Sequence[str] = ()) -> Html:
+    """A table in a box that scrolls by keyboard too."""
+    marks = [column.mark for column in columns]
+    head = [tag("th", text(column.key), scope="col", class_=mark) for column, mark in zip(columns, marks, strict=True)]
+    body = [
+        tag(
+            "tr",
+            [tag("td", cell, class_=mark) for cell, mark in zip(row, marks, strict=True)],
+            class_=(row_class[index] if row_class else "") or None,
+        )
+        for index, row in enumerate(zip(*(column.cells for column in columns), strict=True))
+    ]
+    table = tag("table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", body))
+    return tag("div", table, class_="gg-scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def ranking_table(decision: Decision, text: Text, rows: int = 25) -> Html:
+    """The best offers, one a row: where, what, how well it fits, how long, how much, how old the price is."""
+    table = decision.ranking.head(rows)
+    if table.empty:
+        return empty(text("table.nothing_fits"))
+    total = len(decision.ranking)
+    caption = text("table.ranking_caption", shown=text.count(len(table)), count=total, all=text.count(total))
+    low_high = _rows(table, "cost_total_low_usd", "cost_total_high_usd")
+    fit = _rows(table, "fit", "usable_bytes", "memory_total_typical_bytes")
+    columns = [
+        Column("table.provider", [str(name) for name in table["provider"]]),
+        Column("table.machine", [_machine(*row) for row in _rows(table, "gpu", "gpus", "nodes", "instance_type")]),
+        Column("table.region", [_region(text, str(name)) for name in table["region"]], phone=False),
+        Column("table.pricing", [text.name("option.pricing", kind) for kind in table["pricing"]], phone=False),
+        Column("table.fit", [_fit(text, *row) for row in fit]),
+        Column("table.per_hour", [text.money(value) for value in table["usd_per_hour"]], number=True),
+        *_work_columns(decision, table, text),
+        Column(_cost_key(decision), [bold(text.money(cost)) for cost in table["cost_total_typical_usd"]], number=True),
+        Column("table.cost_range", [text.band("money", *row) for row in low_high], number=True, phone=False),
+        Column("table.as_of", [_age(text, *row) for row in _rows(table, "as_of", "age_days", "source")]),
+    ]
+    return html_table(
+        text, caption=caption, columns=columns, row_class=["front" if best else "" for best in table["pareto"]]
+    )
+
+
+def _work_columns(decision: Decision, table: pd.DataFrame, text: Text) -> list[Column]:
+    if decision.scenario.workload == "serve":
+        million = [text.money(value) for value in table["usd_per_million_tokens"]]
+        return [
+            Column("table.tokens_per_s", [text.number(value) for value in table["tokens_per_s_typical"]], number=True),
+            Column("table.tpot", [text.duration(value) for value in table["tpot_s_typical"]], number=True, phone=False),
+            Column("table.per_million", million, number=True, phone=False),
+        ]
+    return [Column("table.time", [text.hours(value) for value in table["hours_typical"]], number=True)]
+
+
+def _cost_key(decision: Decision) -> str:
+    return "table.cost_month" if decision.scenario.workload == "serve" else "table.cost_run"
+
+
+def memory_table(decision: Decision, text: Text) -> Html:
+    """Memory of the best plan by parts: least, typical, most; the numbers behind the bars."""
+    memory = decision.memory
+    if memory is None:
+        return empty(text("table.no_plan"))
+    bands = {part: _band(getattr(memory, part)) for part in PARTS}
+    bands = {part: band for part, band in bands.items() if band[2] > 0}
+    bands["total"] = _band(memory.total)
+    whole = bands["total"][1] or 1.0
+    columns = [
+        Column("table.part", [join([_swatch(part), text(f"part.{part}")]) for part in bands]),
+        Column("table.least", [text.gib(band[0]) for band in bands.values()], number=True, phone=False),
+        Column("table.typical", [bold(text.gib(band[1])) for band in bands.values()], number=True),
+        Column("table.most", [text.gib(band[2]) for band in bands.values()], number=True),
+        Column("table.share", [text.percent(band[1] / whole) for band in bands.values()], number=True),
+    ]
+    best = decision.best
+    caption = text("table.memory_caption_none")
+    if best is not None:
+        caption = text("table.memory_caption", machine=f"{int(best['gpus'])}× {best['gpu']}")
+    return html_table(
+        text, caption=caption, columns=columns, row_class=["total" if part == "total" else "" for part in bands]
+    )
+
+
+def funnel(decision: Decision, text: Text) -> Html:
+    """Offers that are left after each question, in the order in which they are asked."""
+    most = max((remaining for _, remaining in decision.funnel), default=1) or 1
+    return tag(
+        "ol",
+        [
+            tag(
+                "li",
+                tag("span", text.name("funnel", step), class_="gg-step"),
+                tag(
+                    "span", tag("i", style=f"width:{100 * remaining / most:.1f}%"), class_="gg-bar", aria_hidden="true"
+                ),
+                bold(text.count(remaining)),
+            )
+            for step, remaining in decision.funnel
+        ],
+        class_="gg-funnel",
+    )
+
+
+ALONE = {
+    "data_parallel": 1, "tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1, "expert_parallel": 1,
+    "virtual_pipeline": 1, "zero_stage": 0,
+}  # fmt: skip
+"""What a plan says when nothing is split."""
+
+
+def plan_list(decision: Decision, text: Text) -> Html:
+    """The plan behind the best offer, only what differs from one plain GPU."""
+    best = decision.best
+    if best is None:
+        return empty(text("table.no_plan"))
+    plan: Mapping[str, Any] = best["plan"]
+    items = []
+    for key, value in plan.items():
+        serving = decision.scenario.workload == "serve" and key == "micro_batch"
+        if value in (ALONE.get(key), None, False, "none") or serving or not text.has(f"plan.{key}"):
+            continue
+        shown = text.name(f"option.{key}", value) if isinstance(value, str) else text.count(value)
+        items.append([tag("dt", text(f"plan.{key}")), tag("dd", text("option.yes") if value is True else shown)])
+    return tag("dl", items, class_="gg-plan") if items else empty(text("plan.plain"))
+
+
+def as_csv(frame: pd.DataFrame) -> bytes:
+    """A ranking for a spreadsheet or a script: plain numbers, units in the names."""
+    return frame.to_csv(index=False).encode("utf-8")
+
+
+# ---- cells -----------------------------------------------------------------------------------------------------------
+
+
+def empty(sentence: str) -> Html:
+    """A sentence in place of a table."""
+    return tag("p", sentence, class_="gg-empty")
+
+
+def bold(shown: str) -> Html:
+    """A cell that stands out."""
+    return tag("b", shown)
+
+
+def badge(text: Text, fit: str) -> Html:
+    """Fits, tight or does not fit."""
+    return tag("span", text(f"fit.{fit}"), class_=f"gg-badge {fit}")
+
+
+def _rows(table: pd.DataFrame, *columns: str) -> Iterable[tuple[Any, ...]]:
+    return zip(*(table[column] for column in columns), strict=True)
+
+
+def _machine(gpu: str, gpus: float, nodes: float, instance_type: str) -> Html:
+    shape = f"{int(nodes)}×{int(gpus) // int(nodes)}" if nodes > 1 else f"{int(gpus)}×"
+    return join([tag("span", f"{shape} {gpu}", class_="gg-machine"), tag("small", instance_type or "")])
+
+
+def _region(text: Text, name: str) -> str:
+    return text("table.any_region") if name in ("*", "") else name
+
+
+def _fit(text: Text, fit: str, usable: float, need: float) -> Html:
+    return join([badge(text, fit), tag("small", text("table.spare", spare=text.memory(max(0.0, usable - need))))])
+
+
+def _age(text: Text, as_of: Any, age_days: float, source: str) -> Html:
+    old = [" ", tag("span", text("table.old"), class_="gg-badge tight")] if age_days >= OLD_DAYS else None
+    return join([tag("span", text.date(as_of), title=source), old])
+
+
+def _swatch(part: str) -> Html | None:
+    return None if part == "total" else tag("i", class_="gg-swatch", style=f"background:var(--gg-{part})")
+
+
+def _band(value: Any) -> tuple[float, float, float]:
+    band = np.broadcast_to(np.asarray(value, dtype=np.float64).reshape(-1), (3,))
+    return float(band[0]), float(band[1]), float(band[2])

@@ -1,0 +1,119 @@
+"""The answer in one sentence, the tiles under it, and what a reader should know before acting."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from gpuguide.show.html import Html, tag
+from gpuguide.show.tables import badge
+from gpuguide.text import Text
+
+if TYPE_CHECKING:
+    from gpuguide.decide.decision import Decision
+
+ATTRIBUTION = "GPU rental price data by gpurentalprices.com, CC BY 4.0"
+NOTHING = "–"
+
+
+def verdict(decision: Decision, text: Text) -> str:
+    """One sentence: what to rent, how well it fits, how long it takes, what it costs; or what is missing."""
+    best = decision.best
+    if best is None:
+        return _nothing(decision, text)
+    spare = text.memory(max(0.0, best["usable_bytes"] - best["memory_total_typical_bytes"]))
+    values: dict[str, Any] = {
+        "machine": machine(best),
+        "provider": best["provider"],
+        "price": text.money(best["usd_per_hour"]),
+        "cost": text.band("money", best["cost_total_low_usd"], best["cost_total_high_usd"]),
+        "fit": text(f"verdict.{best['fit']}", spare=spare),
+    }
+    if decision.scenario.workload == "serve":
+        speed, million = text.number(best["tokens_per_s_typical"]), text.money(best["usd_per_million_tokens"])
+        return text("verdict.serve", **values, speed=speed, million=million)
+    key = "verdict.media" if decision.scenario.is_media else "verdict.train"
+    return text(key, **values, time=text.hours(best["hours_typical"]))
+
+
+def _nothing(decision: Decision, text: Text) -> str:
+    said = decision.verdict
+    if said["key"] == "verdict_no":
+        missing = text.memory(float(said["missing_bytes"]))
+        return text("verdict.none_missing", machine=machine({"nodes": 1} | dict(said)), missing=missing)
+    if said["key"] == "verdict_no_offer":
+        return text("verdict.none_left", step=text.name("funnel", said["dropped_by"]))
+    return text("verdict.no_plan")
+
+
+def machine(row: Any) -> str:
+    """'8× H100-SXM', or '2 × 8× H100-SXM' over two machines."""
+    gpus, nodes = int(row["gpus"]), int(row["nodes"])
+    return f"{nodes} × {gpus // nodes}× {row['gpu']}" if nodes > 1 else f"{gpus}× {row['gpu']}"
+
+
+def verdict_box(decision: Decision, text: Text) -> Html:
+    """The sentence as the page shows it, marked by how good the news is."""
+    best = decision.best
+    state = "no" if best is None else str(best["fit"])
+    return tag("p", badge(text, state), " ", verdict(decision, text), class_=f"gg-verdict {state}")
+
+
+def tiles(decision: Decision, text: Text) -> Html:
+    """Four figures under the verdict."""
+    best = decision.best
+    row = best if best is not None else None if decision.by_gpu.empty else decision.by_gpu.iloc[0]
+    serving = decision.scenario.workload == "serve"
+    where = "" if row is None else machine(row)
+    items = [
+        _tile(text, row, "memory", "memory_total_{}_bytes", text("tile.memory", machine=where)),
+        _tile(text, best, "money", "cost_total_{}_usd", text("tile.month" if serving else "tile.run")),
+    ]
+    if serving:
+        million = NOTHING if best is None else text.money(best["usd_per_million_tokens"])
+        items.append(_tile(text, best, "number", "tokens_per_s_{}", text("tile.tokens_per_s")))
+        items.append(_plain_tile(million, text("tile.per_million")))
+    else:
+        left, all_offers = len(decision.ranking), max((count for _, count in decision.funnel), default=0)
+        items.append(_tile(text, best, "hours", "hours_{}", text("tile.time")))
+        items.append(_plain_tile(text.count(left), text("tile.offers", all=text.count(all_offers))))
+    return tag("dl", items, class_="gg-tiles")
+
+
+def _tile(text: Text, row: Any, form: str, column: str, name: str) -> Html:
+    if row is None:
+        return _plain_tile(NOTHING, name)
+    low, typical, high = (row[column.format(band)] for band in ("low", "typical", "high"))
+    value, ranged = text.form(form, typical), text.band(form, low, high)
+    return _plain_tile(value, name, ranged if ranged != value else None)
+
+
+def _plain_tile(value: str, name: str, ranged: str | None = None) -> Html:
+    small = tag("small", ranged) if ranged else None
+    return tag("div", tag("dt", name), tag("dd", tag("b", value), small), class_="gg-tile")
+
+
+def warnings(decision: Decision, text: Text) -> Html | None:
+    """What a reader should know before acting, one sentence each."""
+    said = [tag("li", text(key, **values)) for key, values in decision.warnings]
+    return tag("ul", said, class_="gg-warnings") if said else None
+
+
+def prices_of(decision: Decision) -> tuple[dt.date | None, dt.date | None]:
+    """Oldest and newest price of the market that was asked."""
+    dates = decision.question.offers["as_of"].dropna()
+    if dates.empty:
+        return None, None
+    first, last = str(dates.min())[:10], str(dates.max())[:10]
+    return dt.date.fromisoformat(first), dt.date.fromisoformat(last)
+
+
+def footer(decision: Decision | None, text: Text) -> Html:
+    """Where prices come from and how old they are."""
+    dated = None
+    if decision is not None:
+        oldest, newest = prices_of(decision)
+        dated = tag("p", text("footer.dates", oldest=text.date(oldest), newest=text.date(newest)))
+    link = tag("a", ATTRIBUTION, href="https://gpurentalprices.com", rel="noopener", lang="en")
+    sources, estimates = tag("p", link, ". ", text("footer.sources")), tag("p", text("footer.estimates"))
+    return tag("footer", dated, sources, estimates, class_="gg-foot")
