@@ -161,8 +161,8 @@ def _dense_model(row: Mapping[Any, Any]) -> Model:
     params = choices[gated, tied]
     return Model(
         name=text(row, "model"), kind="dense", source="row", params=params, params_active=params,
-        params_embedding=table, params_lm_head=table, layers=layers, hidden=hidden, ffn=ffn, heads=heads, kv_heads=kv_heads,
-        head_dim=head_dim, vocab=vocab, tied_embeddings=tied, gated_mlp=gated, layers_full=layers,
+        params_embedding=table, params_lm_head=table, layers=layers, hidden=hidden, ffn=ffn, heads=heads,
+        kv_heads=kv_heads, head_dim=head_dim, vocab=vocab, tied_embeddings=tied, gated_mlp=gated, layers_full=layers,
     )  # fmt: skip
 
 

@@ -158,8 +158,12 @@ def matmul_flops_per_s(*, nodes: Nodes, precision: str, fp8_share: Number = 1.0,
     Source: `docs/formulas.md`, "Matrix multiplication rates".
     """
     peak = peak_16bit_flops(nodes)
-    share = np.array([REACHED_SHARE.get(str(name), OTHER_SHARE) for name in nodes.architecture])
-    reached = np.where(np.isnan(nodes.measured_bf16_flops), peak * share, nodes.measured_bf16_flops)
+    reached = nodes.measured_bf16_flops
+    unmeasured = np.isnan(reached)
+    if np.any(unmeasured):
+        share = [REACHED_SHARE.get(str(name), OTHER_SHARE) for name in nodes.architecture[unmeasured]]
+        reached = reached.copy()
+        reached[unmeasured] = peak[unmeasured] * np.array(share)
     if precision in ("fp32", "tf32"):
         plain = nodes.flops["fp32"] * FP32_SHARE
         return plain if precision == "fp32" else np.fmax(nodes.flops["tf32"] / peak * reached, plain)

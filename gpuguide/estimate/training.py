@@ -146,8 +146,10 @@ def _compute_s(
     """Multiplications of one micro-batch on one GPU. [s]"""
     precision = job.recipe.compute_precision
     fp8, fp4 = assumptions["compute_fp8_share"], assumptions["compute_fp4_share"]
-    rate = matmul_flops_per_s(nodes=nodes, precision=precision, fp8_share=fp8, fp4_share=fp4)
-    rate16 = matmul_flops_per_s(nodes=nodes, precision="fp32" if precision == "fp32" else "bf16")
+    wide = precision if precision in ("fp32", "tf32") else "bf16"
+    rate = rate16 = matmul_flops_per_s(nodes=nodes, precision=wide)
+    if precision in ("fp8", "fp4"):
+        rate = matmul_flops_per_s(nodes=nodes, precision=precision, fp8_share=fp8, fp4_share=fp4)
     share = assumptions["compute_matmul_share"]
     flops = training_flops_per_token(model=model, job=job)
     again = recomputed(plan, 0.0) * _recompute_share(model)
@@ -186,12 +188,11 @@ OLDER_KERNEL_SHARE = 0.6
 Attention written for Ampere on later GPUs, against kernels written for them: FlashAttention-2 reaches about 70 % of the
 peak on A100 and 35 % on H100, FlashAttention-3 75 %. Source: FlashAttention-3, arXiv 2407.08608. [-]
 """
-LATER = ("Hopper", "Blackwell", "Blackwell Ultra", "CDNA3", "CDNA4")
 
 
 def _kernel_share(job: TrainingJob, nodes: Nodes) -> Floats:
-    """Frameworks with fused kernels bring attention made for the GPU. [-]"""
-    later = np.array([str(name) in LATER for name in nodes.architecture])
+    """Frameworks with fused kernels bring attention made for the GPU; the later ones have HBM and 8-bit units. [-]"""
+    later = nodes.is_hbm & ~np.isnan(nodes.flops["fp8"])
     return np.where(later & (not job.fused_norms), OLDER_KERNEL_SHARE, 1.0)
 
 
@@ -254,7 +255,7 @@ def _launch_s(model: Model, plan: Plan, split: Split, assumptions: Assumptions) 
 
 def _bound(parts: dict[str, Floats]) -> np.ndarray[tuple[int, ...], np.dtype[np.object_]]:
     """What takes most of a typical step."""
-    typical = {name: value[1] for name, value in parts.items()}
+    typical = {name: value[len(value) // 2] for name, value in parts.items()}
     links = sum(
         (typical[name] for name in ("tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s", "expert_parallel_s")),
         start=np.zeros(1),

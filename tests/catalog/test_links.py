@@ -1,0 +1,68 @@
+"""Every GPU of the table gets links, and every provider's words a fabric."""
+
+import numpy as np
+import pytest
+
+from gpuguide.catalog.links import fabric, fast_link, link_tables
+from gpuguide.units import GB
+from tests.estimate.training_cases import tables
+
+
+def test_every_gpu_has_rising_positive_bandwidth():
+    """An empty cell would make plans on that GPU free or impossible."""
+    gpus = list(tables()["gpus"].values())
+    for table in link_tables(gpus, [8.0] * len(gpus)):
+        assert np.all(np.isfinite(table.bus_bandwidth_bytes_per_s))
+        assert np.all(table.bus_bandwidth_bytes_per_s > 0)
+        assert np.all(table.latency_s > 0)
+        assert np.all(table.latency_s < 1e-4)
+
+
+LINKS = [
+    pytest.param("H100-SXM", True, 8.0, id="NVSwitch"),
+    pytest.param("GB200", True, 72.0, id="NVL72 rack"),
+    pytest.param("MI300X", True, 8.0, id="xGMI"),
+    pytest.param("L40S", False, 8.0, id="PCIe"),
+    pytest.param("A100-80GB-PCIe", False, 8.0, id="optional bridge counts as PCIe"),
+]
+
+
+@pytest.mark.parametrize(("name", "fast", "domain"), LINKS)
+def test_kind_of_link(name, fast, domain):
+    """A PCIe card shown with NVLink would win tensor-parallel plans it cannot run."""
+    gpu = tables()["gpus"][name]
+
+    assert fast_link(gpu) is fast
+    assert link_tables([gpu], [8.0])[0].domain_gpus[0] == domain
+
+
+def test_faster_links_give_more():
+    """Scaling by the wrong column would turn this order round."""
+    gpus = [tables()["gpus"][name] for name in ("V100-32GB-SXM2", "A100-80GB-SXM", "H100-SXM", "B200")]
+    bandwidth = link_tables(gpus, [8.0] * 4)[0].bus_bandwidth_bytes_per_s[:, 2, 4]
+
+    assert np.all(np.diff(bandwidth) > 0)
+
+
+FABRICS = [  # name, stated Gbit/s, GPU, GPUs, expected line rate [GB/s]
+    pytest.param("EFA", 3200.0, "H100-SXM", 8, 400.0, id="p5"),
+    pytest.param("EFA", 3200.0, "A100-80GB-SXM", 8, 50.0, id="p4de has EFA v1"),
+    pytest.param("InfiniBand (Quantum-2)", 3200.0, "H100-SXM", 8, 400.0, id="ND H100 v5"),
+    pytest.param("GPUDirect-TCPX / TCPXO", 1600.0, "H100-SXM", 8, 200.0, id="A3 Mega"),
+    pytest.param("GPUDirect-TCPX / TCPXO", 1600.0, "H200-SXM", 8, 400.0, id="A3 Ultra has RDMA"),
+    pytest.param(None, None, "H100-SXM", 8, 400.0, id="reference machine where nothing is stated"),
+    pytest.param(None, None, "H100-SXM", 2, 12.5, id="a share of a machine has Ethernet"),
+    pytest.param(None, None, "L40S", 8, 12.5, id="PCIe server"),
+    pytest.param(None, None, "RTX4090", 8, 3.125, id="workstation"),
+    pytest.param("", float("nan"), "GB200", 4, 200.0, id="tray of a rack, 400 Gbit/s per GPU"),
+]
+
+
+@pytest.mark.parametrize(("name", "gbps", "gpu", "count", "expected"), FABRICS)
+def test_fabric_of_a_machine(name, gbps, gpu, count, expected):
+    """Bits taken for bytes, or one machine's network for one GPU's, is a factor of eight."""
+    rate, latency, words = fabric(name, gbps, tables()["gpus"][gpu], count)
+
+    assert 0.5 * expected * GB < rate <= expected * GB
+    assert 1e-6 < latency < 1e-3
+    assert words
