@@ -9,13 +9,12 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from gpuguide.show.verdict import verdict_sentence, warning_sentences
+from gpuguide.show.verdict import machine, verdict
 from gpuguide.text import Text
+from gpuguide.units import HOUR
 
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
-
-RATE_COLUMNS = {"serve": ("tpot_s_typical", "tokens_per_s_typical")}
 
 
 def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> None:
@@ -23,7 +22,7 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
     scenario = decision.scenario
     text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
     console = Console()
-    console.print(verdict_sentence(decision, text), style="bold", highlight=False)
+    console.print(verdict(decision, text), style="bold", highlight=False)
     steps = " -> ".join(f"{text.name('funnel', step)} {text.count(remaining)}" for step, remaining in decision.funnel)
     console.print(steps, style="dim", highlight=False)
     rows = decision.ranking.head(top)
@@ -31,31 +30,29 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
         rows = pd.concat([rows, decision.rejected.head(top)], ignore_index=True)
     if len(rows):
         console.print(_offers_table(rows, text, serving=scenario.workload == "serve"))
-    for sentence in warning_sentences(decision, text):
-        console.print(f"! {sentence}", highlight=False)
+    for key, values in decision.warnings:
+        console.print(f"! {text(key, **values)}", highlight=False)
 
 
 def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("#", justify="right")
-    for key in ("provider", "instance_type", "gpu"):
-        table.add_column(text(f"column.{key}"), overflow="fold")
-    for key in ("gpus", "fit", "memory", "tokens_per_s", "hours", "usd_per_hour", "cost", "as_of"):
-        table.add_column(text(f"column.{key}"), justify="right")
+    for key in ("provider", "machine", "region", "fit"):
+        table.add_column(text(f"table.{key}"), overflow="fold")
+    keys = ("per_hour", "tokens_per_s", *(("tpot", "per_million") if serving else ("time",)))
+    for key in (*keys, "cost_month" if serving else "cost_run", "cost_range", "as_of"):
+        table.add_column(text(f"table.{key}"), justify="right")
     for place, row in enumerate(rows.to_dict("records"), start=1):
-        gpus = f"{row['gpus']:.0f}" + (f" ({row['nodes']:.0f}x)" if row["nodes"] > 1 else "")
-        memory = f"{text.memory(row['memory_total_typical_bytes'])} / {text.memory(row['usable_bytes'])}"
-        rate = row.get("tokens_per_s_typical", row.get("items_per_s_typical"))
-        cost = f"{text.money(row['cost_total_low_usd'])} .. {text.money(row['cost_total_high_usd'])}"
-        cells = (row["provider"], row["instance_type"], row["gpu"], gpus, text.name("fit", row["fit"]), memory)
-        rest = (
-            text.number(rate),
-            text.duration(row["hours_typical"] * 3600),
-            text.money(row["usd_per_hour"]),
-            cost,
-            str(row["as_of"]),
-        )
-        table.add_row(str(place), *map(str, cells), *rest)
+        fit = f"{text.name('fit', row['fit'])}, {text.memory(row['memory_total_typical_bytes'])} / {text.memory(row['usable_bytes'])}"
+        cells = [str(place), row["provider"], machine(row), row["region"], fit, text.money(row["usd_per_hour"])]
+        cells.append(text.number(row.get("tokens_per_s_typical", row.get("items_per_s_typical"))))
+        if serving:
+            cells += [text.duration(row["tpot_s_typical"]), text.money(row["usd_per_million_tokens"])]
+        else:
+            cells.append(text.duration(row["hours_typical"] * HOUR))
+        cells.append(text.money(row["cost_total_typical_usd"]))
+        cells.append(text.band("money", row["cost_total_low_usd"], row["cost_total_high_usd"]))
+        table.add_row(*map(str, cells), str(row["as_of"]))
     return table
 
 
@@ -71,8 +68,8 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
         highlight=False,
     )
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(text("column.part"))
-    table.add_column(text("column.memory"), justify="right")
+    table.add_column(text("table.part"))
+    table.add_column(text("chart.gib_per_gpu"), justify="right")
     for part, value in found["memory_bytes"].items():
         if part != "total" and value:
             table.add_row(text.name("part", part), text.memory(value))
@@ -82,7 +79,7 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
         text("column.total"),
         f"{text.memory(total['low'])} .. {text.memory(total['typical'])} .. {text.memory(total['high'])}",
     )
-    table.add_row(text("column.usable"), text.memory(found["usable_bytes"]))
+    table.add_row(text("chart.usable"), text.memory(found["usable_bytes"]))
     console.print(table)
     plan = {name: value for name, value in found["plan"].items() if value not in (0, 1, "none", False)}
     console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
