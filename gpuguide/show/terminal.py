@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from gpuguide.show.verdict import machine, verdict
@@ -17,11 +17,25 @@ if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
 
 
+OFFER_COLUMNS: dict[str, JustifyMethod] = {
+    "provider": "left", "instance_type": "left", "region": "left", "gpu": "left", "gpus_per_node": "right",
+    "pricing": "left", "kind": "left", "usd_per_hour": "right", "usd_per_gpu_hour": "right", "as_of": "left",
+    "source": "left",
+}  # fmt: skip
+PIPE_WIDTH = 240
+"""Columns of a line where nobody's terminal sets a limit: nothing is wrapped when another program reads it."""
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
+
+
 def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> None:
     """Verdict, funnel, ranked offers and warnings."""
     scenario = decision.scenario
     text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
-    console = Console()
+    console = _console()
     console.print(verdict(decision, text), style="bold", highlight=False)
     steps = " -> ".join(f"{text.name('funnel', step)} {text.count(remaining)}" for step, remaining in decision.funnel)
     console.print(steps, style="dim", highlight=False)
@@ -43,7 +57,8 @@ def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
     for key in (*keys, "cost_month" if serving else "cost_run", "cost_range", "as_of"):
         table.add_column(text(f"table.{key}"), justify="right")
     for place, row in enumerate(rows.to_dict("records"), start=1):
-        fit = f"{text.name('fit', row['fit'])}, {text.memory(row['memory_total_typical_bytes'])} / {text.memory(row['usable_bytes'])}"
+        needed, usable = text.memory(row["memory_total_typical_bytes"]), text.memory(row["usable_bytes"])
+        fit = f"{text.name('fit', row['fit'])}, {needed} / {usable}"
         cells = [str(place), row["provider"], machine(row), row["region"], fit, text.money(row["usd_per_hour"])]
         cells.append(text.number(row.get("tokens_per_s_typical", row.get("items_per_s_typical"))))
         if serving:
@@ -58,7 +73,7 @@ def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
 
 def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     """Parts of the memory of one GPU."""
-    text, console = Text(language), Console()
+    text, console = Text(language), _console()
     if not found["memory_bytes"]:
         console.print(text("verdict.no_plan"), highlight=False)
         return
@@ -91,18 +106,17 @@ def print_facts(known: Mapping[str, Any]) -> None:
     for name, value in known.items():
         shown = f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
         table.add_row(name, shown)
-    Console().print(table)
+    _console().print(table)
 
 
 def print_offers(offers: pd.DataFrame) -> None:
-    """The market, one line an offer."""
+    """The market, one line an offer: price per hour and per GPU, its day and its source."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in offers.columns:
-        numeric = pd.api.types.is_numeric_dtype(offers[name])
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in offers.itertuples(index=False):
-        table.add_row(*(f"{value:g}" if isinstance(value, float) else str(value) for value in row))
-    Console().print(table)
+    for name, justify in OFFER_COLUMNS.items():
+        table.add_column(name, justify=justify, no_wrap=name != "source", overflow="fold")
+    for row in offers.to_dict("records"):
+        table.add_row(*(f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in OFFER_COLUMNS))
+    _console().print(table)
 
 
 def print_scores(scores: Any) -> None:
@@ -117,4 +131,4 @@ def print_scores(scores: Any) -> None:
         ratio = "" if score.median_band_ratio is None else f"{score.median_band_ratio:.2f}"
         cells = ("" if share is None else f"{share:.1%}" for share in shares)
         table.add_row(name, str(score.rows), str(score.scored), *cells, ratio, outcome)
-    Console().print(table)
+    _console().print(table)
