@@ -160,7 +160,9 @@ def _model(name: str, params_b: float, active_b: float, catalog: Catalog) -> Mod
             raise
     if not params_b or np.isnan(params_b):
         raise NotScoreable("not scoreable: model is not in the catalog and its size is not given")
-    return scaled_model(name, params_b * 1e9, (active_b if active_b and active_b == active_b else params_b) * 1e9, catalog)
+    return scaled_model(
+        name, params_b * 1e9, (active_b if active_b and active_b == active_b else params_b) * 1e9, catalog
+    )
 
 
 def scaled_model(name: str, params: float, active: float, catalog: Catalog) -> Model:
@@ -202,7 +204,14 @@ def _format(name: str, precision: str, model: Model, catalog: Catalog) -> Weight
     if model.native_dtype == "mxfp4" and "fp4" in plain:
         return known["mxfp4"]
     words = plain.split()
-    for spelling in (plain, SPELLINGS.get(plain, ""), plain.replace("_", "-"), " ".join(words[:2]), words[0], precision.casefold()):
+    for spelling in (
+        plain,
+        SPELLINGS.get(plain, ""),
+        plain.replace("_", "-"),
+        " ".join(words[:2]),
+        words[0],
+        precision.casefold(),
+    ):
         if spelling in known:
             return known[spelling]
     raise NotScoreable("not scoreable: weight format is not in the catalog")
@@ -316,7 +325,10 @@ def _static_rate(question: Asked) -> Floats:
     """Of a batch that starts and ends together. [tokens/s]"""
     return np.asarray(
         serving.static_batch_tokens_per_s(
-            model=question.model, job=question.job, plan=question.plan, nodes=question.nodes,
+            model=question.model,
+            job=question.job,
+            plan=question.plan,
+            nodes=question.nodes,
             assumptions=question.catalog.assumptions,
         )  # fmt: skip
     )
@@ -337,9 +349,11 @@ QUANTITIES = {
     "decode_bs1": Quantity("decode_bs1", "output_tok_s_total", _decode_rate),
     "decode_batch_static": Quantity("decode_batch_static", "output_tok_s_total", _static_rate),
     "prefill": Quantity("prefill", "prefill_tok_s", _prefill_rate),
-    "serving_online": Quantity("serving_online", "tpot_ms", _time_per_token, moe=False),
+    "serving_online": Quantity("serving_online", "tpot_ms", _time_per_token),
+    "serving_online_dense": Quantity("serving_online", "tpot_ms", _time_per_token, moe=False),
     "serving_online_moe": Quantity("serving_online", "tpot_ms", _time_per_token, moe=True),
-    "serving_online_ttft": Quantity("serving_online", "ttft_ms", _first_token, most_load=8.0),
+    "serving_online_ttft": Quantity("serving_online", "ttft_ms", _first_token, moe=False, most_load=8.0),
+    "serving_online_moe_ttft": Quantity("serving_online", "ttft_ms", _first_token, moe=True, most_load=8.0),
     "serving_offline_max": Quantity("serving_offline_max", "output_tok_s_total", _throughput),
     "e2e_bs1": Quantity("e2e_bs1", "output_tok_s_total", _static_rate),
 }

@@ -24,7 +24,13 @@ from gpuguide.spec.plan import Plan
 from gpuguide.spec.precision import WeightFormat
 from gpuguide.units import Number
 
-CLASSES = {"llama.cpp": "native", "transformers": "eager", "vllm": "server", "sglang": "server", "tensorrt-llm": "server"}
+CLASSES = {
+    "llama.cpp": "native",
+    "transformers": "eager",
+    "vllm": "server",
+    "sglang": "server",
+    "tensorrt-llm": "server",
+}
 """
 How engine families run a step; families not listed are `compiled`.
 
@@ -34,6 +40,8 @@ native : portable kernels for one request, on CUDA cores or old tensor instructi
 eager : each kernel is launched from Python; the GPU waits for the host where kernels are short.
 """
 
+PLANNING = {"tensorrt-llm": 0.25}
+"""Share of a scheduler's time per step that the GPU waits for: TensorRT-LLM plans the next step while one runs. [-]"""
 CACHE_SHARES = {"native": "serving_speed_native_cache", "eager": "serving_speed_eager_cache"}
 EAGER_EXPERT = 0.15
 """Launches for one expert over those of a layer: an eager engine visits every expert in turn. transformers 4.51, Qwen3. [-]"""
@@ -84,7 +92,9 @@ def achieved_bandwidth(*, nodes: Nodes, engine: Engine, assumptions: Assumptions
     on HBM: llama.cpp reads 5.3 to 6.3 bytes per multiprocessor and clock on A100 and H100 PCIe, whatever their bandwidth.
     Source: `docs/formulas.md`, "Decode".
     """
-    share = np.where(nodes.is_hbm, assumptions["serving_speed_bandwidth_hbm"], assumptions["serving_speed_bandwidth_gddr"])
+    share = np.where(
+        nodes.is_hbm, assumptions["serving_speed_bandwidth_hbm"], assumptions["serving_speed_bandwidth_gddr"]
+    )
     rate = share * nodes.memory_bandwidth_bytes_per_s
     if engine_class(engine) != "native":
         return rate
@@ -147,6 +157,26 @@ def cache_bytes(*, model: Model, tokens: Number, job: ServingJob, tensor_paralle
     return whole * kv_cache.rank_share(model=model, tensor_parallel=tensor_parallel)
 
 
+def split_work(*, ranks: Number, nodes: Nodes) -> Number:
+    """
+    By how much a tensor-parallel group divides its work: its ranks, or less where more than four talk over PCIe. [-]
+
+    Notes
+    -----
+    Beyond four, cards sit behind two processors and wait for the slowest path: from 4 to 8, serving on PCIe gained -4 %
+    to +31 % where NVLink gained 24 to 88 %. Source: TensorRT-LLM 0.17 performance overview, L40S.
+    """
+    if np.all(nodes.fast_link) or not np.any(np.asarray(ranks) > PCIE_RANKS):
+        return ranks
+    slowed = PCIE_RANKS * (np.maximum(ranks, PCIE_RANKS) / PCIE_RANKS) ** PCIE_GROWTH
+    return np.where(nodes.fast_link | (np.asarray(ranks) <= PCIE_RANKS), ranks, slowed)
+
+
+PCIE_RANKS = 4.0
+PCIE_GROWTH = 0.39
+"""Twice the ranks beyond four divide the work by 2 ** 0.39 = 1.31 at best. [-]"""
+
+
 def compute_flops(*, nodes: Nodes, precision: str) -> tuple[Floats, Floats]:
     """
     Dense peak at a precision, and the bytes per value that the matrix units then take.
@@ -195,10 +225,8 @@ def achieved_flops(*, nodes: Nodes, weight_format: WeightFormat, engine: Engine,
     if engine_class(engine) == "native":
         twice = np.where((nodes.tier == "consumer") & (width == 2.0), 2.0, 1.0)
         tensor = assumptions["serving_speed_native_matmul"] * peak * twice
-        clocked = assumptions["serving_speed_native_flops_per_clock"] * sm_clocks_per_s(nodes)
         powered = assumptions["serving_speed_native_flops_per_joule"] * np.where(nodes.tdp_w > 0, nodes.tdp_w, np.inf)
-        plain = smaller(clocked, powered)
-        return np.asarray(1.0 / (1.0 / tensor + 1.0 / plain), dtype=np.float64)
+        return np.asarray(1.0 / (1.0 / tensor + 1.0 / powered), dtype=np.float64)
     share = np.where(
         width == 2.0,
         assumptions["serving_speed_matmul_16bit"],
@@ -243,7 +271,12 @@ class Step:
     def total(self) -> Number:
         """Sum of the parts. [s]"""
         return (
-            self.overhead_s + self.weights_s + self.compute_s + self.cache_s + self.tensor_parallel_s + self.expert_parallel_s
+            self.overhead_s
+            + self.weights_s
+            + self.compute_s
+            + self.cache_s
+            + self.tensor_parallel_s
+            + self.expert_parallel_s
         )
 
 
@@ -259,7 +292,6 @@ class Rates:
     shared_flops: Number  # per token [FLOP]
     expert_flops: Number  # per token [FLOP]
     host_s: Number  # per step, whatever the batch [s]
-    request_s: Number  # per step and running request [s]
 
 
 def rates(*, model: Model, job: ServingJob, nodes: Nodes, assumptions: Assumptions) -> Rates:
@@ -276,7 +308,10 @@ def rates(*, model: Model, job: ServingJob, nodes: Nodes, assumptions: Assumptio
     dense = model.params_linear - model.params_routed_experts
     head = model.params_embedding if model.tied_embeddings else model.params_lm_head
     routed = model.params_routed_experts * model.experts_per_token / np.maximum(model.experts, 1.0)
-    layer = assumptions["serving_speed_layer_s"] * model.layers + assumptions["serving_speed_moe_layer_s"] * model.moe_layers
+    layer = (
+        assumptions["serving_speed_layer_s"] * model.layers
+        + assumptions["serving_speed_moe_layer_s"] * model.moe_layers
+    )
     if kind == "eager":
         wide = EAGER_8BIT if 7 < job.weight_format.bits_per_weight < 12 else 1.0
         launches = model.layers + EAGER_EXPERT * model.experts * model.moe_layers
@@ -289,9 +324,9 @@ def rates(*, model: Model, job: ServingJob, nodes: Nodes, assumptions: Assumptio
         shared_bytes=stored.blocks + (stored.embedding if model.tied_embeddings else stored.head),
         expert_bytes=stored.experts,
         shared_flops=2.0 * (dense + head),
-        expert_flops=2.0 * routed,
-        host_s=assumptions["serving_speed_step_s"] * (kind == "server") + layer,
-        request_s=assumptions["serving_speed_request_s"] * (kind == "server"),
+        # Many small products, one per expert: the same arithmetic takes longer.
+        expert_flops=2.0 * routed / assumptions["serving_speed_expert_matmul"],
+        host_s=assumptions["serving_speed_step_s"] * (kind == "server") * PLANNING.get(job.engine.family, 1.0) + layer,
     )
 
 
@@ -334,34 +369,37 @@ def decode_step(
     groups = stages * (sharing if job.attention_data_parallel else 1.0)
     requests = np.maximum(running / groups, 1.0)
     tokens = requests * (1.0 + drafted)
-    shared_s = known.shared_bytes / tensor / known.bandwidth
-    read_s = shared_s
-    flops = known.shared_flops * tokens / tensor
+    split = split_work(ranks=tensor, nodes=nodes)
+    read_s = known.shared_bytes / split / known.bandwidth
+    flops = known.shared_flops * tokens / split
     exchange_s: Number = 0.0
     if model.is_moe:
         busiest = busiest_rank(
-            tokens=tokens * sharing, experts_per_token=model.experts_per_token, ranks=np.maximum(plan.expert_parallel, 1.0)
+            tokens=tokens * sharing,
+            experts_per_token=model.experts_per_token,
+            ranks=np.maximum(plan.expert_parallel, 1.0),
         )
         touched = experts_touched(
             experts=model.experts, experts_per_token=model.experts_per_token, tokens=tokens * sharing
         )
         share = np.minimum(touched * busiest, 1.0)
-        read_s = shared_s + known.expert_bytes * share / ranks / known.bandwidth
-        flops = flops + known.expert_flops * tokens * sharing * busiest / ranks
+        parts = split_work(ranks=ranks, nodes=nodes)
+        read_s = read_s + known.expert_bytes * share / parts / known.bandwidth
+        flops = flops + known.expert_flops * tokens * sharing * busiest / parts
         if np.any(sharing > 1):
             sent = tokens * model.hidden * ACTIVATION_BYTES * np.minimum(model.experts_per_token, ranks)
             hop = network.all_to_all_s(message_bytes=sent, ranks=ranks, nodes=nodes, assumptions=assumptions)
             exchange_s = np.where(sharing > 1, 2.0 * model.moe_layers * hop, 0.0)
     work_s = beside(read_s, flops / known.flops)
     cached = cache_bytes(model=model, tokens=context, job=job, tensor_parallel=tensor)
-    cache_s = requests * cached / known.cache_bandwidth
+    cache_s = requests * cached * (tensor / split) / known.cache_bandwidth
     reduce_s: Number = 0.0
     if np.any(tensor > 1):
         message = tokens * model.hidden * ACTIVATION_BYTES
-        reduce_s = 2.0 * model.layers * reduce_hop_s(
-            message_bytes=message, ranks=tensor, nodes=nodes, assumptions=assumptions
+        reduce_s = (
+            2.0 * model.layers * reduce_hop_s(message_bytes=message, ranks=tensor, nodes=nodes, assumptions=assumptions)
         )
-    overhead = known.host_s + known.request_s * requests
+    overhead = known.host_s + np.zeros_like(requests)
     if engine_class(job.engine) == "eager":
         # The host launches ahead while the GPU works: only what it falls behind is seen.
         overhead = np.maximum(overhead - work_s - cache_s, 0.0)

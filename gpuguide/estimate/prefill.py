@@ -9,7 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from gpuguide.estimate import network
-from gpuguide.estimate.decode import ACTIVATION_BYTES, Rates, attention_layout, beside, engine_class
+from gpuguide.estimate.decode import (
+    ACTIVATION_BYTES,
+    Rates,
+    attention_layout,
+    beside,
+    engine_class,
+    reduce_hop_s,
+    split_work,
+)
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import ServingJob
@@ -77,10 +85,11 @@ def prefill_s(
     together = tokens * prompts
     chunks = np.maximum(np.ceil(together / pass_tokens(job=job, nodes=nodes)), 1.0)
     # The head is asked for one token only.
-    block_flops = (known.shared_flops - 2.0 * head_params(model)) / tensor + known.expert_flops / tensor
+    split = split_work(ranks=tensor, nodes=nodes)
+    block_flops = (known.shared_flops - 2.0 * head_params(model) + known.expert_flops) / split
     linear_s = together * block_flops / known.flops
-    read_s = (known.shared_bytes / tensor + known.expert_bytes / ranks) / known.bandwidth
-    attention_s = prompts * attention_flops(model=model, tokens=tokens) / tensor / known.flops
+    read_s = (known.shared_bytes / split + known.expert_bytes / split_work(ranks=ranks, nodes=nodes)) / known.bandwidth
+    attention_s = prompts * attention_flops(model=model, tokens=tokens) / split / known.flops
     widen_s: Number = 0.0
     if engine_class(job.engine) == "native":
         scores = prompts * model.heads * model.layers * tokens * tokens / 2.0 * SCORE_BYTES / tensor
@@ -93,8 +102,16 @@ def prefill_s(
     links_s: Number = 0.0
     per_chunk = together / chunks
     if np.any(tensor > 1):
-        links_s = 2.0 * model.layers * chunks * network.all_reduce_s(
-            message_bytes=per_chunk * model.hidden * ACTIVATION_BYTES, ranks=tensor, nodes=nodes, assumptions=assumptions
+        links_s = (
+            2.0
+            * model.layers
+            * chunks
+            * reduce_hop_s(
+                message_bytes=per_chunk * model.hidden * ACTIVATION_BYTES,
+                ranks=tensor,
+                nodes=nodes,
+                assumptions=assumptions,
+            )
         )
     if model.is_moe and np.any(sharing > 1):
         sent = per_chunk * model.hidden * ACTIVATION_BYTES * np.minimum(model.experts_per_token, ranks)

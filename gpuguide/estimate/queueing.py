@@ -8,12 +8,15 @@ wait for. Little's law ties requests in the system to their rate and stay.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuguide.estimate.decode import Step
 from gpuguide.units import Number
 
 
-def time_per_token_s(*, step_s: Number, prefill_s: Number, running: Number, output_tokens: Number, first_s: Number) -> Number:
+def time_per_token_s(
+    *, step_s: Number, prefill_s: Number, running: Number, output_tokens: Number, first_s: Number
+) -> Number:
     """
     Time between a request's tokens where others' prompts are taken in between.
 
@@ -52,16 +55,23 @@ def admitted_s(*, prefill_s: Number, step_s: Number, host_s: Number) -> Number:
     return host_s + 0.5 * step_s + prefill_s
 
 
-def burst_s(*, prefill_s: Number, running: Number, burst: Number) -> Number:
+def prompts_ahead_s(*, prefill_s: Number, running: Number, stay_s: Number, burst: Number) -> Number:
     """
-    Wait for prompts that came with a request's own. [s]
+    Wait for prompts of other requests. [s]
 
     Notes
     -----
-    `burst` is the share of the other running requests whose prompt is waited for: 1/2 where all start together,
-    near 0 where they come one by one; benchmarks start all at once and average over several rounds.
+    Two causes: requests that come while a prompt is taken, as in a queue with one server and equal service times,
+    busy / (2 (1 - busy)) prompts; and requests that start together, of which `burst` of the others go first: 1/2 where all
+    do so once, less where a run has several rounds. Source: `docs/formulas.md`, "Time to first token".
     """
-    return burst * np.maximum(running - 1.0, 0.0) * prefill_s
+    others = np.maximum(running - 1.0, 0.0)
+    busy = np.minimum(others * prefill_s / np.maximum(stay_s, 1e-12), MOST_BUSY)
+    return prefill_s * (busy / (2.0 * (1.0 - busy)) + burst * others)
+
+
+MOST_BUSY = 0.9
+"""Share of time with prompts beyond which the mean wait is not followed: engines then batch prompts. [-]"""
 
 
 def queue_s(*, waiting: Number, running: Number, stay_s: Number) -> Number:
@@ -72,7 +82,7 @@ def queue_s(*, waiting: Number, running: Number, stay_s: Number) -> Number:
 BOUNDS = ("memory bandwidth", "compute", "interconnect", "overhead", "kv_room")
 
 
-def binding(*, step: Step, prefill_share_s: Number, short_of_room: Number) -> np.ndarray[tuple[int, ...], np.dtype[np.object_]]:
+def binding(*, step: Step, prefill_share_s: Number, short_of_room: Number) -> NDArray[np.object_]:
     """
     What most of a token's time goes to, or `kv_room` where requests wait for room.
 
@@ -91,11 +101,12 @@ def binding(*, step: Step, prefill_share_s: Number, short_of_room: Number) -> np
         step.tensor_parallel_s + step.expert_parallel_s,
         step.overhead_s,
     )
-    most, place = parts[0], np.zeros(1, dtype=np.int64)
+    most, place = parts[0], np.int8(0)
     for number, part in enumerate(parts[1:], start=1):
-        place = np.where(part > most, number, place)
+        place = np.where(part > most, np.int8(number), place)
         most = np.maximum(most, part)
-    return _NAMES[np.where(short_of_room, len(BOUNDS) - 1, place)]
+    named: NDArray[np.object_] = np.take(_NAMES, np.where(short_of_room, np.int8(len(BOUNDS) - 1), place))
+    return named
 
 
 _NAMES = np.array(BOUNDS, dtype=object)

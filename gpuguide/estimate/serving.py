@@ -7,6 +7,7 @@ All replicas share the load evenly. A replica runs as many requests as its cache
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuguide.estimate import decode, kv_cache, prefill, queueing
 from gpuguide.estimate.results import ServingSpeed
@@ -21,8 +22,8 @@ ROOM_SHARE = 0.95
 """Part of the room that sequences fill: the last page of each is half empty, and some are admitted late. [-]"""
 LIMITED = ("vllm", "tensorrt-llm")
 """Families whose scheduler starts with a fixed limit of running requests; others derive it from the cache room."""
-ROUNDS = 6
-"""Steps of the search for the batch at a given request rate: each cuts the error to a third or less."""
+ROUNDS = 2
+"""Steps of the search for the batch at a given request rate: the stay is nearly a straight line in the batch."""
 BUSIEST = 0.98
 """Share of its highest rate that a replica under open load is run at when more arrives. [-]"""
 
@@ -58,42 +59,26 @@ def serving_speed(
     -----
     Source: `docs/formulas.md`, "Serving speed".
     """
-    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
     replicas = plan.data_parallel
     most = most_running(model=model, job=job, plan=plan, nodes=nodes, kv_room_bytes=kv_room_bytes)
-    prompt_s = prefill.prefill_s(
-        tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
-    )
-    kept_s = prompt_s if not np.any(plan.pipeline_parallel > 1) else prompt_s / plan.pipeline_parallel
-    load = _Load(model, job, plan, nodes, assumptions, known, prompt_s, kept_s)
+    load = _loaded(model, job, plan, nodes, assumptions)
     if job.requests_per_s is None:
         wanted = np.asarray(job.concurrency / replicas, dtype=np.float64)
         running = np.minimum(wanted, most)
         state = load.at(running)
-        waiting = wanted - running
-        queue = queueing.queue_s(waiting=waiting, running=running, stay_s=state.stay_s) if np.any(waiting > 0) else 0.0
-        short = waiting > 0
+        short = wanted > most
+        queue = (
+            queueing.queue_s(waiting=wanted - running, running=running, stay_s=state.stay_s) if np.any(short) else 0.0
+        )
     else:
         arriving = job.requests_per_s / replicas
-        full = load.at(most)
-        highest = most / full.stay_s
-        rate = np.minimum(arriving, BUSIEST * highest)
-        running = np.minimum(rate * full.stay_s, most)
-        for _ in range(ROUNDS):
-            # The stay grows with the batch, less than in proportion: the mean of the two guesses closes in from above.
-            running = np.minimum(rate * load.at(1.0 + running).stay_s, most)
-        state = load.at(np.minimum(1.0 + running, most))
-        busy = rate / highest
-        queue = np.where(
-            arriving > highest, np.inf, busy ** np.sqrt(2.0 * (most + 1.0)) / (1.0 - busy) * state.stay_s / most
-        )
-        short = arriving > highest
+        state, running, queue, short = _open(load, arriving, most)
     first = state.first_s + queue
     rate_tokens = running / state.stay_s * job.output_tokens
     return ServingSpeed(
         ttft_s=first,
         tpot_s=state.token_s,
-        prefill_tokens_per_s=np.asarray(job.prompt_tokens / kept_s * replicas, dtype=np.float64),
+        prefill_tokens_per_s=np.asarray(job.prompt_tokens / load.kept_s * load.groups * replicas, dtype=np.float64),
         tokens_per_s=rate_tokens * replicas,
         running=running + np.zeros_like(first),
         replicas=replicas + np.zeros_like(first),
@@ -128,6 +113,100 @@ def most_running(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, kv_
     return groups * np.minimum(room, np.maximum(limit, 1.0))
 
 
+def largest_concurrency_within(
+    *,
+    model: Model,
+    job: ServingJob,
+    plan: Plan,
+    nodes: Nodes,
+    assumptions: Assumptions,
+    kv_room_bytes: Number,
+    max_tpot_s: float | None = None,
+    max_ttft_s: float | None = None,
+) -> Floats:
+    """
+    Most requests at once, over all replicas, at which both latencies are kept and nobody queues for cache room.
+
+    Parameters
+    ----------
+    max_tpot_s, max_ttft_s : float, optional
+        Longest time per token and to the first token; the job's own where left out, without limit where it has none. [s]
+
+    Returns
+    -------
+    array, shape (band, plan, node)
+        0 where a single request is too slow. [requests]
+
+    Notes
+    -----
+    Latencies grow with the batch: they are taken at powers of two and interpolated between. Other parameters as for
+    `serving_speed`.
+    """
+    tpot = job.max_tpot_s if max_tpot_s is None else max_tpot_s
+    ttft = job.max_ttft_s if max_ttft_s is None else max_ttft_s
+    load = _loaded(model, job, plan, nodes, assumptions)
+    most = np.asarray(most_running(model=model, job=job, plan=plan, nodes=nodes, kv_room_bytes=kv_room_bytes))
+    top = float(np.clip(np.max(most[np.isfinite(most)], initial=1.0), 1.0, GRID_TOP))
+    best: Number = 0.0
+    excess_before: Number = 0.0
+    size_before = 0.0
+    for size in np.unique(np.append(2.0 ** np.arange(np.ceil(np.log2(top))), top)):
+        state = load.at(np.asarray(size))
+        excess = np.maximum(state.token_s / (tpot or np.inf), state.first_s / (ttft or np.inf)) - 1.0
+        if size_before:
+            # Where the limit is crossed between two sizes, as far as a straight line says.
+            part = -excess_before / np.where(excess > excess_before, excess - excess_before, np.inf)
+            between = np.where(excess_before <= 0, size_before + part * (size - size_before), best)
+        else:
+            between = best
+        best = np.where(excess <= 0, size, np.maximum(best, between))
+        excess_before, size_before = excess, float(size)
+    return np.asarray(np.minimum(best, most) * plan.data_parallel, dtype=np.float64)
+
+
+GRID_TOP = 4096.0
+"""Largest batch of one replica that is looked at. [requests]"""
+
+
+def _loaded(model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> _Load:
+    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
+    prompt_s = prefill.prefill_s(
+        tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
+    )
+    kept_s = prompt_s if not np.any(np.asarray(plan.pipeline_parallel) > 1) else prompt_s / plan.pipeline_parallel
+    return _Load(model, job, plan, nodes, assumptions, known, prompt_s, kept_s)
+
+
+def _open(load: _Load, arriving: Number, most: Number) -> tuple[_State, Number, Number, NDArray[np.bool_]]:
+    """
+    State, running requests, mean wait and overload of a replica at a rate of requests.
+
+    Notes
+    -----
+    Little's law, requests = rate x stay, with the stay of one that finds the others there; solved by false position
+    between one request and the most there is room for. The wait is Sakasegawa's for as many servers as there is room
+    for: busy ^ sqrt(2 (servers + 1)) / (1 - busy) x stay / servers. Source: Sakasegawa 1977, Ann. Inst. Stat. Math. 29.
+    """
+    alone, full = load.at(np.ones(1)), load.at(most)
+    highest = most / full.stay_s
+    rate = np.minimum(arriving, BUSIEST * highest)
+    low, low_miss = np.ones(1), rate * alone.stay_s
+    high, high_miss = most, rate * full.stay_s - (most - 1.0)
+    for _ in range(ROUNDS):
+        seen = np.clip(low + (high - low) * low_miss / np.maximum(low_miss - high_miss, 1e-12), 1.0, most)
+        miss = rate * load.at(seen).stay_s - (seen - 1.0)
+        above = miss > 0
+        low, low_miss = np.where(above, seen, low), np.where(above, miss, low_miss)
+        high, high_miss = np.where(above, high, seen), np.where(above, high_miss, miss)
+    seen = np.clip(low + (high - low) * low_miss / np.maximum(low_miss - high_miss, 1e-12), 1.0, most)
+    state = load.at(seen)
+    running = np.minimum(rate * state.stay_s, most)
+    busy = rate / highest
+    over = np.asarray(arriving > highest)
+    wait = busy ** np.sqrt(2.0 * (most + 1.0)) / (1.0 - busy) * full.stay_s / most
+    return state, running, np.where(over, np.inf, wait), over
+
+
 class _State:
     """What a replica does at one batch."""
 
@@ -160,13 +239,13 @@ class _Load:
         admitted_s = queueing.admitted_s(
             prefill_s=self.prompt_s, step_s=step_s, host_s=self.assumptions["serving_speed_arrival_s"]
         )
-        first_s = admitted_s + queueing.burst_s(
-            prefill_s=self.kept_s, running=local, burst=self.assumptions["serving_speed_burst"]
-        )
         token_s = queueing.time_per_token_s(
             step_s=step_s, prefill_s=self.kept_s, running=local, output_tokens=job.output_tokens, first_s=admitted_s
         )
         stay_s = admitted_s + np.maximum(job.output_tokens - 1.0, 0.0) * token_s
+        first_s = admitted_s + queueing.prompts_ahead_s(
+            prefill_s=self.kept_s, running=local, stay_s=stay_s, burst=self.assumptions["serving_speed_burst"]
+        )
         return _State(step, step_s, token_s, first_s, stay_s)
 
 
@@ -178,7 +257,9 @@ def prompt_s(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumpt
     )
 
 
-def static_batch_tokens_per_s(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Floats:
+def static_batch_tokens_per_s(
+    *, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
+) -> Floats:
     """
     Output rate of a batch that starts and ends together: all prompts, then all steps, (band, plan, node). [tokens/s]
 
