@@ -22,7 +22,7 @@ OFFER_COLUMNS: dict[str, JustifyMethod] = {
     "pricing": "left", "kind": "left", "usd_per_hour": "right", "usd_per_gpu_hour": "right", "as_of": "left",
     "source": "left",
 }  # fmt: skip
-PIPE_WIDTH = 240
+PIPE_WIDTH = 300
 """Columns of a line where nobody's terminal sets a limit: nothing is wrapped when another program reads it."""
 
 
@@ -91,7 +91,7 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     total = found["memory_bytes"]["total"]
     table.add_section()
     table.add_row(
-        text("column.total"),
+        text.name("part", "total"),
         f"{text.memory(total['low'])} .. {text.memory(total['typical'])} .. {text.memory(total['high'])}",
     )
     table.add_row(text("chart.usable"), text.memory(found["usable_bytes"]))
