@@ -91,10 +91,10 @@ def typical(params: float | None, **given: Any) -> Model:
     guide = size * (top_k / experts) ** 0.5 if experts else size
     layers = float(given.get("layers", max(1, round(_between(guide, 1)))))
     heads_width = float(given.get("head_dim", 64.0 if guide < 2 * BILLION else 128.0))
-    hidden = float(given.get("hidden", max(1, round(_between(guide, 2) / heads_width)) * heads_width))
+    hidden = float(given.get("hidden", _rounded(_between(guide, 2), heads_width)))
     heads = float(given.get("heads", max(1.0, round(hidden / heads_width))))
     head_dim = float(given.get("head_dim", max(1.0, hidden // heads)))
-    kv_heads = float(given.get("kv_heads", _divisor(heads, 8.0)))
+    kv_heads = float(given.get("kv_heads", _divisor(heads, min(8.0, heads / 3))))
     if heads % kv_heads:
         raise InvalidScenario("num_key_value_heads", kv_heads, f"it must divide the {heads:g} attention heads")
     vocab = float(given.get("vocab", 32_768.0 if size < 0.2 * BILLION else 128_256.0))
@@ -150,13 +150,19 @@ def _changed(found: Model | MediaModel, given: dict[str, Any]) -> Model:
     if isinstance(found, MediaModel):
         key = next(key for key, name in KEYS.items() if name in given)
         raise InvalidScenario(key, given[next(iter(given))], f"{found.name} is not a language model")
-    values: dict[str, Any] = {name: value if name == "tied_embeddings" else float(value) for name, value in given.items()}
+    values: dict[str, Any] = {
+        name: value if name == "tied_embeddings" else float(value) for name, value in given.items()
+    }
     structural = set(values) - {"kv_window", "max_context", "vocab", "tied_embeddings"}
     if structural and (found.kind in ("hybrid", "ssm", "encoder-decoder") or found.attention == "mla"):
         key = next(key for key, name in KEYS.items() if name in structural)
-        raise NotModelled(f"{key} on top of {found.name}", "its layers are not all alike: give its config.json, changed")
+        raise NotModelled(
+            f"{key} on top of {found.name}", "its layers are not all alike: give its config.json, changed"
+        )
     if "experts" in values and not found.is_moe:
-        raise InvalidScenario("num_local_experts", values["experts"], f"{found.name} has no experts: give params_b with it")
+        raise InvalidScenario(
+            "num_local_experts", values["experts"], f"{found.name} has no experts: give params_b with it"
+        )
     window = values.pop("kv_window", None)
     changed = replace(found, **values, derived=True, source=f"{found.source}; with {_listed(given)} changed")
     if changed.heads % changed.kv_heads:
@@ -164,7 +170,9 @@ def _changed(found: Model | MediaModel, given: dict[str, Any]) -> Model:
             "num_key_value_heads", int(changed.kv_heads), f"it must divide the {changed.heads:g} attention heads"
         )
     if changed.experts_per_token > changed.experts:
-        raise InvalidScenario("num_experts_per_tok", changed.experts_per_token, f"the model has {changed.experts:g} experts")
+        raise InvalidScenario(
+            "num_experts_per_tok", changed.experts_per_token, f"the model has {changed.experts:g} experts"
+        )
     scale = changed.layers / found.layers
     share = found.layers_windowed / max(found.layers_full + found.layers_windowed, 1.0)
     caching = round((found.layers_full + found.layers_windowed) * scale)
@@ -232,6 +240,12 @@ def _size_of(layers: float, hidden: float) -> float:
     return 12.0 * layers * hidden**2
 
 
+def _rounded(width: float, head_dim: float) -> float:
+    """A width of whole heads; of eight heads at a time where the model is large enough to be split over GPUs."""
+    step = head_dim * 8 if width >= 12 * head_dim else head_dim
+    return max(1, round(width / step)) * step
+
+
 def _divisor(heads: float, wanted: float) -> float:
     """The largest divisor of the heads that is at most the wanted number of KV heads."""
-    return next(float(count) for count in range(int(min(wanted, heads)), 0, -1) if heads % count == 0)
+    return next(float(count) for count in range(max(1, int(min(wanted, heads))), 0, -1) if heads % count == 0)
