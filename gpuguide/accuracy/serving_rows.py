@@ -165,9 +165,11 @@ def _find_format(
     bits = re.search(r"(\d+(?:\.\d+)?) ?bpw", plain)
     quantised = [form for form in formats.values() if form.family == "exl2"]
     padded = f" {plain} "
-    for alias, form in spelled.items():
-        if f" {alias} " in padded:
-            return form
+    # What comes first is meant ('4-bit linear layers, 16-bit embeddings'); of two that begin there, the longer.
+    places = [(padded.find(f" {alias} "), -len(alias), form.name) for alias, form in spelled.items()]
+    named = min((place for place in places if place[0] >= 0), default=None)
+    if named is not None:
+        return formats[named[2]]
     if bits:
         return min(quantised, key=lambda form: abs(form.bits_per_weight - float(bits.group(1))))
     return None

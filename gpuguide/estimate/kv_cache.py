@@ -218,6 +218,6 @@ def tokens_that_fit(
         short = room / np.asarray(full + windowed)
         window_bytes = np.where(np.isinf(held), 0.0, windowed * np.where(np.isinf(held), 0.0, held))
         long = np.where(np.asarray(full) > 0, (room - window_bytes) / np.asarray(full), np.inf)
-    tokens = np.where(short <= held, short, long)
+    tokens = np.where(short < held * (1 - 1e-12), short, long)
     pages = np.floor(np.nan_to_num(tokens, nan=np.inf, posinf=np.inf) / page_tokens * (1 + 1e-12))
     return np.maximum(pages * page_tokens, 0.0)
