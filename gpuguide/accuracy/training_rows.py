@@ -183,8 +183,8 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
         fused_adapters=unsloth and method in ("lora", "qlora"),
         offload_activations="offload" in text(row, "activation_checkpointing"),
         keeps_quantised_inputs="" < text(row, "source_date")[:7] < QUANTISED_INPUTS_DROPPED,
-        # Lightning before 2024 gave loaded weights to shards and kept them.
-        keeps_whole_weights="fsdp" in words and "true" in precision and method in ("lora", "qlora"),
+        # Lightning before 2024 loaded the whole model on every GPU.
+        unsharded_start="fsdp" in words and "true" in precision and method in ("lora", "qlora"),
         step_group_params=float("inf") if "fsdp" in words else 1e9,
     )
 

@@ -157,8 +157,7 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
     # Two layers (one in use, one fetched ahead) and what lies outside layers; one layer's gradients before reduction.
     gathered = 2 * split.layer * gather_linear + split.outside * (cast_width or base.outside) + layer_gradients
     sharded = ((stage >= 3) & np.greater(replicas, 1)) | all_on_host
-    if job.keeps_whole_weights:
-        gathered = gathered + split.blocks * base.linear + split.outside * base.outside + split.experts * base.expert
+    whole = split.blocks * base.linear + split.outside * base.outside + split.experts * base.expert
     flat = np.where((stage == 1) | (stage == 2), (dense + experts) * widths.weight, 0.0)
     casts = np.where(sharded, 0.0, 1.0) * cast_width
     return States(
@@ -171,7 +170,7 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
         step=step,
         buckets=buckets,
         gathered=np.where(sharded, gathered, 0.0),
-        start=flat,
+        start=np.where(sharded, (whole + gathered) * job.unsharded_start, flat),
         casts=casts * (split.blocks + split.experts),
         casts_head=casts * model.params_lm_head / plan.tensor_parallel,
         casts_layer=casts * split.layer,

@@ -72,7 +72,8 @@ def training_memory(
         model=model, job=job, plan=plan, split=split, bucket_bytes=assumptions["training_memory_bucket_bytes"]
     )
     passing = _passing(model, job, plan, assumptions)
-    moments = _moments(states, passing, assumptions["training_memory_loss"])
+    first_pass = assumptions["training_memory_first_pass"] if job.unsharded_start else 0.0
+    moments = _moments(states, passing, assumptions["training_memory_loss"], first_pass)
     fullest = _fullest(moments)
     reserve = _reserve(model, job, plan, fullest, moments, assumptions)
     return MemoryBreakdown(
@@ -236,7 +237,7 @@ class _Moment:
         return self.weights + self.optimizer + self.gradients + self.activations + self.logits + self.buffers
 
 
-def _moments(states: States, passing: _Passing, loss: Number) -> list[_Moment]:
+def _moments(states: States, passing: _Passing, loss: Number, first_pass: Number) -> list[_Moment]:
     """Candidates for the fullest moment; the last stage's loss stands beside states as large as the first's."""
     forward, backward, step = (float(PHASES.index(name)) for name in ("forward", "backward", "step"))
     standing = states.gradients * states.keeps_gradients
@@ -298,7 +299,14 @@ def _moments(states: States, passing: _Passing, loss: Number) -> list[_Moment]:
             buffers=shared + states.gradients_tied,
         ),
         moment(step, gradients=states.gradients, buffers=states.buckets + states.step),
-        moment(step, gradients=none, optimizer=none, buffers=states.start),
+        moment(
+            forward,
+            gradients=none,
+            optimizer=none,
+            activations=first_pass * (passing.stored_last + passing.layer),
+            logits=first_pass * passing.logits_forward,
+            buffers=states.start,
+        ),
     ]
 
 

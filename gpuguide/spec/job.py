@@ -37,7 +37,7 @@ class TrainingJob:
     offload_activations: bool = False  # checkpointed layer inputs wait in host memory
     fused_adapters: bool = False  # adapted layers run as one kernel that works in place and recomputes (Unsloth)
     keeps_quantised_inputs: bool = False  # 4-bit layers keep their input (bitsandbytes before 0.43.2, July 2024)
-    keeps_whole_weights: bool = False  # fully sharded training leaves the loaded weights beside the shards (old Lightning)
+    unsharded_start: bool = False  # loaded weights stay whole beside their shards until the first pass (old Lightning)
     step_group_params: float = 1e9  # parameters that fully sharded training steps at a time (DeepSpeed `sub_group_size`)
 
 
