@@ -30,6 +30,10 @@ from gpuguide.units import HOUR, Number
 
 Floats = NDArray[np.float64]
 
+SIMPLER_IS_WORTH = 1.05
+"""A plan that splits the model in one more way must be faster by this factor to be chosen: each needs its own launcher
+settings, and their gains lie within the error of the estimates. A choice of ours. [-]"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
@@ -63,7 +67,8 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
         return training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
 
     def seconds_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
-        return training_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions).step_s
+        speed = training_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+        return speed.step_s * SIMPLER_IS_WORTH ** kinds_of_parallelism(plan)
 
     fit = best_plans(
         pairs=training_pairs(model, job, question.scenario, sizes),
@@ -137,6 +142,12 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
         },
         meets_targets=meets,
     )
+
+
+def kinds_of_parallelism(plan: Plan) -> Number:
+    """How many ways of splitting the model itself a plan combines. [-]"""
+    degrees = (plan.tensor_parallel, plan.pipeline_parallel, plan.context_parallel, plan.expert_parallel)
+    return sum((np.greater(degree, 1).astype(np.float64) for degree in degrees), start=np.zeros(1))
 
 
 def _spread(value: Number, shape: tuple[int, ...]) -> Floats:
