@@ -6,6 +6,8 @@ How long a prompt takes before its first token: arithmetic at what an engine rea
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpuguide.estimate import network
@@ -27,6 +29,10 @@ from gpuguide.units import Number
 
 NATIVE_PASSES = 4.0
 """Passes of llama.cpp that follow each other through a pipeline: a batch of 2048 tokens in passes of 512. [-]"""
+MIXING = ("server", "compiled")
+"""Classes of engine that take prompts and decode steps in one pass."""
+MIXED_TOKENS = 4096.0
+"""Tokens of a busy server's pass; links are asked for messages of this size. [tokens]"""
 SCORE_BYTES = 4.0
 """Width of an attention score that is written out: engines without fused attention keep them in fp32. [bytes]"""
 
@@ -46,7 +52,15 @@ def attention_flops(*, model: Model, tokens: Number) -> Number:
     return 2.0 * width * (model.layers_full * tokens * tokens + model.layers_windowed * windowed)
 
 
-def prefill_s(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """Time of taking a prompt, (band, plan, node). [s]"""
+
+    alone_s: Floats  # from its start to its first token where nothing else runs
+    shared_s: Floats  # what it adds to passes that it shares with decoding requests and other prompts
+
+
+def prompt_time(
     *,
     tokens: Number,
     model: Model,
@@ -56,9 +70,9 @@ def prefill_s(
     known: Rates,
     assumptions: Assumptions,
     prompts: Number = 1.0,
-) -> Floats:
+) -> Prompt:
     """
-    Time from a prompt's start to its first token on an otherwise idle replica.
+    Time to take a prompt in, alone and beside others.
 
     Parameters
     ----------
@@ -71,57 +85,66 @@ def prefill_s(
 
     Returns
     -------
-    array, shape (band, plan, node)
-        [s]
+    Prompt
+        Arrays of shape (band, plan, node). [s]
 
     Notes
     -----
-    Chunks of a prompt fill a pipeline one behind the other; a prompt of one chunk passes its stages in turn.
-    Source: `docs/formulas.md`, "Prefill".
+    Chunks of a prompt fill a pipeline one behind the other; a prompt of one chunk passes its stages in turn. A server that
+    mixes prompts into decode steps launches kernels and reads weights for all of them once, so that only arithmetic and
+    links are added. Source: `docs/formulas.md`, "Prefill".
     """
     tensor, sharing = attention_layout(job=job, plan=plan)
     stages, ranks = plan.pipeline_parallel, tensor * sharing
+    kind = engine_class(job.engine)
     tokens = np.maximum(tokens, 1.0)
     together = tokens * prompts
-    chunks = np.maximum(np.ceil(together / pass_tokens(job=job, nodes=nodes)), 1.0)
-    # The head is asked for one token only.
+    whole = pass_tokens(job=job, nodes=nodes)
+    chunks = np.maximum(np.ceil(together / whole), 1.0)
     split = split_work(ranks=tensor, nodes=nodes)
+    parts = split_work(ranks=ranks, nodes=nodes)
+    # The head is asked for one token only.
     block_flops = (known.shared_flops - 2.0 * head_params(model) + known.expert_flops) / split
     linear_s = together * block_flops / known.flops
-    read_s = (known.shared_bytes / split + known.expert_bytes / split_work(ranks=ranks, nodes=nodes)) / known.bandwidth
+    read_s = chunks * ((known.shared_bytes / split + known.expert_bytes / parts) / known.bandwidth)
     attention_s = prompts * attention_flops(model=model, tokens=tokens) / split / known.flops
-    widen_s: Number = 0.0
-    if engine_class(job.engine) == "native":
+    if kind == "native":
         scores = prompts * model.heads * model.layers * tokens * tokens / 2.0 * SCORE_BYTES / tensor
         attention_s = assumptions["serving_speed_native_score_passes"] * scores / known.bandwidth
         if job.weight_format.bits_per_weight < 12:
             # Packed weights are written out in 16 bit before every pass.
-            widen_s = 2.0 * (model.params_linear + head_params(model)) / tensor / known.bandwidth
-    launches = known.host_s * chunks
-    work_s = beside(linear_s, read_s * chunks) + widen_s * chunks + attention_s
-    links_s: Number = 0.0
-    per_chunk = together / chunks
-    if np.any(tensor > 1):
-        links_s = (
-            2.0
-            * model.layers
-            * chunks
-            * reduce_hop_s(
-                message_bytes=per_chunk * model.hidden * ACTIVATION_BYTES,
-                ranks=tensor,
-                nodes=nodes,
-                assumptions=assumptions,
+            attention_s = attention_s + chunks * (
+                2.0 * (model.params_linear + head_params(model)) / tensor / known.bandwidth
             )
-        )
-    if model.is_moe and np.any(sharing > 1):
+    work_s = beside(linear_s, read_s) + attention_s
+    links_s: Number = 0.0
+    mixed_links_s: Number = 0.0
+    per_chunk = together / chunks
+    full = np.maximum(per_chunk, np.minimum(whole, MIXED_TOKENS))
+    if np.any(np.asarray(tensor) > 1):
+        each = 2.0 * model.layers * chunks
+
+        def hop(size: Number) -> Number:
+            message = size * model.hidden * ACTIVATION_BYTES
+            return reduce_hop_s(message_bytes=message, ranks=tensor, nodes=nodes, assumptions=assumptions)
+
+        links_s = each * hop(per_chunk)
+        mixed_links_s = each * (per_chunk / full) * hop(full)
+    if model.is_moe and np.any(np.asarray(sharing) > 1):
         sent = per_chunk * model.hidden * ACTIVATION_BYTES * np.minimum(model.experts_per_token, ranks)
-        hop = network.all_to_all_s(message_bytes=sent, ranks=ranks, nodes=nodes, assumptions=assumptions)
-        links_s = links_s + np.where(sharing > 1, 2.0 * model.moe_layers * chunks * hop, 0.0)
-    if engine_class(job.engine) == "eager":
+        swap = network.all_to_all_s(message_bytes=sent, ranks=ranks, nodes=nodes, assumptions=assumptions)
+        swaps_s = np.where(np.asarray(sharing) > 1, 2.0 * model.moe_layers * chunks * swap, 0.0)
+        links_s, mixed_links_s = links_s + swaps_s, mixed_links_s + swaps_s
+    launches = known.host_s * chunks
+    if kind == "eager":
         launches = np.maximum(launches - work_s, 0.0)
-    filled = np.minimum(chunks, NATIVE_PASSES) if engine_class(job.engine) == "native" else chunks
-    pipelined = (filled + stages - 1.0) / (filled * stages)
-    return np.asarray((launches + work_s + links_s) * pipelined, dtype=np.float64)
+    alone_s = launches + work_s + links_s
+    shared_s = linear_s + attention_s + mixed_links_s if kind in MIXING else alone_s
+    if np.any(np.asarray(stages) > 1):
+        filled = np.minimum(chunks, NATIVE_PASSES) if kind == "native" else chunks
+        alone_s = alone_s * ((filled + stages - 1.0) / (filled * stages))
+        shared_s = shared_s / stages
+    return Prompt(alone_s=np.asarray(alone_s), shared_s=np.asarray(shared_s))
 
 
 def pass_tokens(*, job: ServingJob, nodes: Nodes) -> Number:

@@ -78,7 +78,7 @@ def serving_speed(
     return ServingSpeed(
         ttft_s=first,
         tpot_s=state.token_s,
-        prefill_tokens_per_s=np.asarray(job.prompt_tokens / load.kept_s * load.groups * replicas, dtype=np.float64),
+        prefill_tokens_per_s=np.asarray(job.prompt_tokens / load.prompt.shared_s * load.groups * replicas, dtype=np.float64),
         tokens_per_s=rate_tokens * replicas,
         running=running + np.zeros_like(first),
         replicas=replicas + np.zeros_like(first),
@@ -170,11 +170,10 @@ GRID_TOP = 4096.0
 
 def _loaded(model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> _Load:
     known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
-    prompt_s = prefill.prefill_s(
+    prompt = prefill.prompt_time(
         tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
     )
-    kept_s = prompt_s if not np.any(np.asarray(plan.pipeline_parallel) > 1) else prompt_s / plan.pipeline_parallel
-    return _Load(model, job, plan, nodes, assumptions, known, prompt_s, kept_s)
+    return _Load(model, job, plan, nodes, assumptions, known, prompt)
 
 
 def _open(load: _Load, arriving: Number, most: Number) -> tuple[_State, Number, Number, NDArray[np.bool_]]:
@@ -221,10 +220,10 @@ class _Load:
 
     def __init__(
         self, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions,
-        known: decode.Rates, prompt_s: Floats, kept_s: Floats,
+        known: decode.Rates, prompt: prefill.Prompt,
     ) -> None:  # fmt: skip
         self.model, self.job, self.plan, self.nodes, self.assumptions = model, job, plan, nodes, assumptions
-        self.known, self.prompt_s, self.kept_s = known, prompt_s, kept_s
+        self.known, self.prompt = known, prompt
         _, sharing = decode.attention_layout(job=job, plan=plan)
         self.groups = sharing if job.attention_data_parallel else 1.0  # each takes its own prompts
 
@@ -237,14 +236,14 @@ class _Load:
         )  # fmt: skip
         step_s = step.total / (1.0 + job.speculative_tokens)
         admitted_s = queueing.admitted_s(
-            prefill_s=self.prompt_s, step_s=step_s, host_s=self.assumptions["serving_speed_arrival_s"]
+            prefill_s=self.prompt.alone_s, step_s=step_s, host_s=self.assumptions["serving_speed_arrival_s"]
         )
         token_s = queueing.time_per_token_s(
-            step_s=step_s, prefill_s=self.kept_s, running=local, output_tokens=job.output_tokens, first_s=admitted_s
+            step_s=step_s, prefill_s=self.prompt.shared_s, running=local, output_tokens=job.output_tokens, first_s=admitted_s
         )
         stay_s = admitted_s + np.maximum(job.output_tokens - 1.0, 0.0) * token_s
         first_s = admitted_s + queueing.prompts_ahead_s(
-            prefill_s=self.kept_s, running=local, stay_s=stay_s, burst=self.assumptions["serving_speed_burst"]
+            prefill_s=self.prompt.shared_s, running=local, stay_s=stay_s, burst=self.assumptions["serving_speed_burst"]
         )
         return _State(step, step_s, token_s, first_s, stay_s)
 
@@ -252,9 +251,9 @@ class _Load:
 def prompt_s(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Floats:
     """Time from a prompt's start to its first token on an otherwise idle replica, (band, plan, node). [s]"""
     known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
-    return prefill.prefill_s(
+    return prefill.prompt_time(
         tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
-    )
+    ).alone_s
 
 
 def static_batch_tokens_per_s(
@@ -268,7 +267,7 @@ def static_batch_tokens_per_s(
     The batch is the job's concurrency; whether its cache fits is not asked.
     """
     known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
-    start_s = prefill.prefill_s(
+    start = prefill.prompt_time(
         tokens=job.prompt_tokens, prompts=job.concurrency, model=model, job=job, plan=plan, nodes=nodes, known=known,
         assumptions=assumptions,
     )  # fmt: skip
@@ -277,4 +276,4 @@ def static_batch_tokens_per_s(
         nodes=nodes, known=known, assumptions=assumptions,
     )  # fmt: skip
     steps = job.output_tokens / (1.0 + job.speculative_tokens)
-    return np.asarray(job.concurrency * job.output_tokens / (start_s + steps * step.total), dtype=np.float64)
+    return np.asarray(job.concurrency * job.output_tokens / (start.alone_s + steps * step.total), dtype=np.float64)
