@@ -77,9 +77,9 @@ class Run:
         )
 
 
-def run_of(row: Row, catalog: Catalog, *, any_card: bool = False) -> Run:
+def run_of(row: Row, catalog: Catalog, *, any_card: bool = False, any_engine: bool = False) -> Run:
     """
-    The run a row describes.
+    The run a row describes; any card or engine will do where the quantity asked does not depend on it.
 
     Raises
     ------
@@ -87,7 +87,12 @@ def run_of(row: Row, catalog: Catalog, *, any_card: bool = False) -> Run:
         If its model, engine or card is not known and cannot be derived.
     """
     model = model_of(row, catalog)
-    engine = engine_of(row, catalog.engines)
+    try:
+        engine = engine_of(row, catalog.engines)
+    except NotScoreable:
+        if not any_engine:
+            raise
+        engine = catalog.engines["vllm"]
     gpus = number(row, "n_gpus") or 1.0
     stages = number(row, "pp") or 1.0
     if engine.family in ("llama.cpp", "transformers") and engine.name != "gpt-fast":
@@ -244,6 +249,7 @@ def _scorer(
     *,
     only: Callable[[Run], bool] = lambda run: True,
     outcomes: bool = False,
+    any_engine: bool = False,
 ) -> Scorer:
     def score(frame: pd.DataFrame, catalog: Catalog) -> pd.DataFrame:
         records = []
@@ -256,7 +262,7 @@ def _scorer(
             if value is None and not expected:
                 continue
             try:
-                run = run_of(row, catalog, any_card=not outcomes)
+                run = run_of(row, catalog, any_card=not outcomes, any_engine=any_engine)
                 if not only(run):
                     continue
                 low, typical, high = estimated(run) if value is not None else (np.nan, np.nan, np.nan)
@@ -295,8 +301,10 @@ def _expected(row: Row) -> str:
 
 
 SCORERS: dict[str, Scorer] = {
-    "inference_memory:weights": _scorer(_measured("weights_gib_per_gpu"), weights_gib),
-    "inference_memory:kv_bytes_per_token": _scorer(_measured_per_token, kv_bytes_per_token, only=_is_plain),
+    "inference_memory:weights": _scorer(_measured("weights_gib_per_gpu"), weights_gib, any_engine=True),
+    "inference_memory:kv_bytes_per_token": _scorer(
+        _measured_per_token, kv_bytes_per_token, only=_is_plain, any_engine=True
+    ),
     "inference_memory:kv_room": _scorer(_measured("kv_available_gib_per_gpu"), kv_room_gib, outcomes=True),
     "inference_memory:peak": _scorer(_measured("peak_total_gib"), peak_gib),
 }

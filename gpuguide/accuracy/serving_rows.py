@@ -331,7 +331,7 @@ def nodes_of(row: Row, catalog: Catalog, gpus: float, *, any_card: bool = False)
     """
     name = text(row, "gpu")
     stated = number(row, "gpu_total_gib", "gpu_mem_gib")
-    known = name if name in catalog.gpus else _first_known(name, catalog.gpus)
+    known = name if name in catalog.gpus else named_card(name, catalog.gpus)
     if stated is None and known is None:
         written = re.search(r"(\d+(?:\.\d+)?) ?(?:GiB|GB)", name)
         if not written and not any_card:
@@ -343,7 +343,21 @@ def nodes_of(row: Row, catalog: Catalog, gpus: float, *, any_card: bool = False)
     return nodes if known else replace(nodes, gpu=np.array([name], dtype=object))
 
 
-def _first_known(name: str, gpus: Iterable[str]) -> str | None:
-    """The card whose name the text begins with or holds."""
-    plain = re.sub(r"[\s\-_]", "", name.casefold())
-    return next((gpu for gpu in gpus if len(gpu) > 2 and re.sub(r"[\s\-_]", "", gpu.casefold()) in plain), None)
+def named_card(name: str, gpus: Iterable[str]) -> str | None:
+    """
+    The card that a text such as 'NVIDIA A100 80GB' or 'RTX 3090 Ti' means.
+
+    Notes
+    -----
+    The longest chip named (the first word of a card's name that has a digit), then most of the card's other words.
+    """
+    folded = name.casefold()
+    best: tuple[int, int, int, str] | None = None
+    for card in gpus:
+        parts = card.casefold().split("-")
+        chip = next((part for part in parts if re.search(r"\d", part)), parts[0])
+        spaced = r"[\s\-_]*".join(re.findall(r"[a-z]+|\d+", chip))
+        if re.search(rf"(?<![a-z0-9]){spaced}(?![a-z0-9])", folded):
+            found = (len(chip), sum(part in folded for part in parts), -len(parts), card)
+            best = found if best is None or found[:3] > best[:3] else best
+    return best[3] if best else None

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from gpuguide.accuracy.serving_memory import SCORERS
+from gpuguide.accuracy.serving_rows import named_card
 from gpuguide.accuracy.table import SCORED, summarise
 from gpuguide.catalog.package import data_folder
 
@@ -106,6 +107,38 @@ def test_unknown_rows_are_left_out_with_a_reason(catalog):
     assert tuple(frame.reset_index()[list(SCORED)].columns) == SCORED
     assert list(frame.index) == ["a", "b", "c", "d"]
     assert "not in the catalog" in frame.loc["a", "skip"]
-    assert "mystery" in frame.loc["b", "skip"]
+    assert frame.loc["b", "typical"] == pytest.approx(16.8, rel=0.02)
     assert frame.loc["c", "typical"] == pytest.approx(16.8, rel=0.02)
     assert frame.loc["d", "typical"] == pytest.approx(5.35, rel=0.03)
+    rooms = rows.drop(columns="weights_gib_per_gpu").assign(kv_available_gib_per_gpu=10.0)
+    skipped = SCORERS["inference_memory:kv_room"](rooms, catalog).set_index("row_id")["skip"]
+    assert "mystery" in skipped["b"]
+    assert "GPU" in skipped["c"]
+
+
+CARDS = {
+    "NVIDIA A100 80GB": "A100-80GB-PCIe",
+    "A100-SXM4-40GB": "A100-40GB-SXM",
+    "NVIDIA A10": "A10",
+    "a10g": "A10G",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA L4": "L4",
+    "Tesla T4": "T4",
+    "NVIDIA H100 80GB HBM3": "H100-PCIe",
+    "H200": "H200-SXM",
+    "NVIDIA GeForce RTX 4090": "RTX4090",
+    "RTX 3090 Ti": "RTX3090Ti",
+    "RTX A6000": "RTX-A6000",
+    "AMD Instinct MI300X": "MI300X",
+    "NVIDIA B200": "B200",
+    "GTX 1080": None,
+    "RTX4060-8GB": None,
+}
+
+
+@pytest.mark.parametrize(("written", "card"), CARDS.items())
+def test_cards_are_found_in_any_spelling(catalog, written, card):
+    """An A100 taken for an A10 would shrink the room to a quarter."""
+    found = named_card(written, catalog.gpus)
+
+    assert found == card
