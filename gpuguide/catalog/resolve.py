@@ -89,6 +89,8 @@ def training(scenario: Scenario, model: Model, catalog: Catalog) -> tuple[Scenar
         upcast_unquantised=scenario.workload == "qlora",
         attention=scenario.attention,
         fused_loss=scenario.fused_loss,
+        # Megatron-style stacks bring fused norms and attention kernels tuned for the card.
+        fused_norms=recipe in ("megatron-bf16", "fp8"),
     )
     return filled, job
 

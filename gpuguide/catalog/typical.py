@@ -33,8 +33,8 @@ TYPICAL_CONTEXT = 131_072.0
 
 KEYS = {
     "num_hidden_layers": "layers", "hidden_size": "hidden", "intermediate_size": "ffn", "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads", "head_dim": "head_dim", "vocab_size": "vocab", "tie_word_embeddings": "tied_embeddings",
-    "num_local_experts": "experts", "num_experts_per_tok": "experts_per_token", "moe_intermediate_size": "moe_ffn",
+    "num_key_value_heads": "kv_heads", "head_dim": "head_dim", "vocab_size": "vocab",
+    "tie_word_embeddings": "tied_embeddings", "num_local_experts": "experts", "num_experts_per_tok": "experts_per_token", "moe_intermediate_size": "moe_ffn",
     "sliding_window": "kv_window", "max_position_embeddings": "max_context",
 }  # fmt: skip
 """Architecture keys of a scenario, and the field of `Model` that each sets."""
@@ -139,7 +139,7 @@ def typical(params: float | None, **given: Any) -> Model:
     total = params or _counted(model)
     routed = min(3 * hidden * wide * layers * experts, total)
     active = total - routed + routed * top_k / experts if experts else total
-    label = f"{total / BILLION:.3g}B derived"
+    label = f"{total / BILLION:.3g}B"
     return replace(
         model, name=label, params=float(total), params_active=float(active), params_routed_experts=float(routed)
     )  # fmt: skip
@@ -173,11 +173,12 @@ def _changed(found: Model | MediaModel, given: dict[str, Any]) -> Model:
         raise InvalidScenario(
             "num_experts_per_tok", changed.experts_per_token, f"the model has {changed.experts:g} experts"
         )
-    scale = changed.layers / found.layers
-    share = found.layers_windowed / max(found.layers_full + found.layers_windowed, 1.0)
-    caching = round((found.layers_full + found.layers_windowed) * scale)
+    scale = float(changed.layers / found.layers)
+    caching_before, local_before = float(found.layers_full + found.layers_windowed), float(found.layers_windowed)
+    share = local_before / max(caching_before, 1.0)
+    caching = round(caching_before * scale)
     local = float(caching if window else round(caching * share))
-    moe_layers = float(round(found.moe_layers * scale))
+    moe_layers = float(round(float(found.moe_layers) * scale))
     per_layer = 2 * changed.kv_heads * changed.head_dim
     embedding = changed.vocab * changed.hidden if structural or "vocab" in values else found.params_embedding
     head = 0.0 if changed.tied_embeddings else changed.vocab * changed.hidden

@@ -40,6 +40,7 @@ class Estimate:
     """Best plan of every shape that has a legal one; arrays are (band, shape) or (shape,), places as in `fit.shape`."""
 
     fit: Fit
+    able: NDArray[np.bool_]  # (all shapes of the question,): the GPU has the job's precision
     work_s: Floats  # useful time of the run; of one month when serving [s]
     banded: Mapping[str, Floats]  # (band, shape), in the band order of `Assumptions`: least time first
     single: Mapping[str, NDArray[np.generic]]  # (shape,), typical
@@ -62,6 +63,7 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
     """Memory and step time of a training job."""
     shapes = question.shapes
     sizes, size_of_shape = sizes_of(shapes)
+    able = np.isfinite(shapes.flops[job.recipe.compute_precision])
 
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
         return training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
@@ -78,6 +80,7 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
         assumptions=question.assumptions,
         usable_bytes=shapes.memory_bytes,
         headroom=question.scenario.headroom,
+        able=able,
         memory_of=memory_of,
         seconds_of=seconds_of,
     )
@@ -88,6 +91,7 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
     shape = tokens_per_s.shape
     return Estimate(
         fit=fit,
+        able=able,
         work_s=job.train_tokens / tokens_per_s,
         banded={"tokens_per_s": tokens_per_s, "step_s": flat(speed.step_s), "mfu": _spread(speed.mfu, shape)},
         single={part: _spread(getattr(speed, part), shape)[1] for part in parts}
@@ -100,6 +104,8 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
     """Memory, latency and throughput of serving a model."""
     shapes = question.shapes
     sizes, size_of_shape = sizes_of(shapes)
+    # Engines fall back to wider arithmetic for weights in a format the card cannot multiply, so none is ruled out.
+    able = np.ones(len(shapes), dtype=np.bool_)
 
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
         return serving_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
@@ -122,6 +128,7 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
         assumptions=question.assumptions,
         usable_bytes=serving_fits_limit(job=job, nodes=shapes, assumptions=question.assumptions),
         headroom=0.0,  # the engine's memory setting leaves it already
+        able=able,
         memory_of=memory_of,
         seconds_of=seconds_of,
     )
@@ -132,6 +139,7 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
     meets = (tpot_s[1] <= (job.max_tpot_s or np.inf)) & (ttft_s[1] <= (job.max_ttft_s or np.inf))
     return Estimate(
         fit=fit,
+        able=able,
         work_s=np.full(shape, job.hours_per_month * HOUR),
         banded={"tokens_per_s": tokens_per_s, "ttft_s": ttft_s, "tpot_s": tpot_s, "queue_s": queue_s},
         single={

@@ -79,6 +79,7 @@ def best_plans(
     assumptions: Assumptions,
     usable_bytes: NDArray[np.float64],
     headroom: float,
+    able: NDArray[np.bool_],
     memory_of: MemoryOf,
     seconds_of: SecondsOf,
 ) -> Fit:
@@ -97,13 +98,15 @@ def best_plans(
         Memory of one GPU that the job may take. [bytes]
     headroom : float
         Share of it to leave free.
+    able : array of bool, shape (shapes,)
+        Shapes whose GPU has the job's precision; the others get no plan.
     memory_of, seconds_of : callable
         Estimates over flat pairs; the objective is asked with typical values only, and only where the plan fits best.
     """
     pairs, family = _by_size_and_family(pairs)
     total = flat(memory_of(pairs.plan, sizes.take(pairs.shape), assumptions).total)
     # Shapes of one size and one memory share their verdicts, so these are settled per group of such shapes.
-    planned = np.flatnonzero(np.isin(size_of_shape, pairs.shape))
+    planned = np.flatnonzero(np.isin(size_of_shape, pairs.shape) & able)
     group_keys = np.stack([size_of_shape[planned].astype(np.float64), usable_bytes[planned]])
     groups, group_of_planned = np.unique(group_keys, axis=1, return_inverse=True)
     group_of_planned = group_of_planned.ravel()

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 STEPS = (
-    "gpu", "memory", "bandwidth", "topology", "provider", "region", "kind", "pricing", "age", "deadline", "budget"
+    "gpu", "precision", "memory", "bandwidth", "topology", "provider", "region", "kind", "pricing", "age", "deadline", "budget"
 )  # fmt: skip
 """In this order: what the job needs, then what the renter accepts."""
 
@@ -72,6 +72,7 @@ def funnel(
     offers: pd.DataFrame,
     scenario: Scenario,
     *,
+    supported: Bools | None = None,
     fits: Bools | None = None,
     fast_enough: Bools | None = None,
     linked: Bools | None = None,
@@ -87,8 +88,8 @@ def funnel(
         Columns of `catalog.offers.market`, with `nodes`.
     scenario : Scenario
         What the renter accepts.
-    fits, fast_enough, linked : array of bool, optional
-        Whether memory suffices with headroom, latency or throughput targets are met, the links carry the plan;
+    supported, fits, fast_enough, linked : array of bool, optional
+        Whether the GPU has the job's precision, memory suffices with headroom, latency or throughput targets are met, the links carry the plan;
         steps left out keep everything.
     hours, total_usd : array, optional
         Typical time and cost of the run, for deadline and budget. [h], [USD]
@@ -101,7 +102,7 @@ def funnel(
     own = filters(offers, scenario)
     count = len(offers)
     masks: dict[str, Bools] = {"gpu": own.pop("gpu")}
-    asked = {"memory": fits, "bandwidth": fast_enough}
+    asked = {"precision": supported, "memory": fits, "bandwidth": fast_enough}
     masks.update({name: mask for name, mask in asked.items() if mask is not None})
     topology = own.pop("topology")
     masks["topology"] = topology if linked is None else topology & linked

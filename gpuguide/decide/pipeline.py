@@ -45,9 +45,10 @@ def decide(question: Question) -> Decision:
     place = np.maximum(place, 0)
     # Sizes the scenario rules out were not estimated: they drop out at the topology step, not for want of memory.
     unasked = ~asked_for(scenario, question.shapes)[offers["shape"].to_numpy()]
-    needs: dict[str, NDArray[np.bool_]] = {"fits": planned, "linked": planned}
+    able = found.able[offers["shape"].to_numpy()]
+    needs: dict[str, NDArray[np.bool_]] = {"supported": able, "fits": planned, "linked": planned}
     if planned.any():
-        needs = {"fits": planned & (fit.verdict[place] < 2) | unasked, "linked": planned}
+        needs["fits"] = planned & (fit.verdict[place] < 2) | unasked
         needs["fast_enough"] = found.meets_targets[place] | unasked
     narrowed = market.funnel(offers, scenario, **needs)
     kept = np.flatnonzero(narrowed.keep)

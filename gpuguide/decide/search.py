@@ -99,8 +99,7 @@ def training_pairs(model: Model, job: TrainingJob, scenario: Scenario, shapes: N
     legal &= (cp == 1) | (sequence / cp >= 1024)
     if model.is_moe:
         legal &= np.asarray(model.experts) % ep == 0
-    grid = grid[:, legal]
-    return _on_shapes(grid, scenario, shapes, batch)
+    return _on_shapes(grid[:, legal], scenario, shapes, batch)
 
 
 def serving_pairs(model: Model, job: ServingJob, scenario: Scenario, shapes: Nodes) -> Pairs:

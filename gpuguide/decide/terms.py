@@ -87,7 +87,8 @@ def interruptions(market: Terms, scenario: Scenario, assumptions: Assumptions) -
     away = np.where(market.spot, taken, np.where(market.community, leaving, 0.0)) * market.nodes
     broken = flat(assumptions, "spot_failures_per_gpu_hour") * market.gpus
     total = away + broken
-    share = np.where(market.spot, away / total, 0.0) * flat(assumptions, "spot_notice_success_share")
+    announced = np.where(market.spot, away / np.where(total > 0, total, 1.0), 0.0)
+    share = announced * flat(assumptions, "spot_notice_success_share")
     return total / HOUR, share
 
 

@@ -37,7 +37,7 @@ def test_fastest_plan_that_fits_is_kept(machines):
 
     sizes, size_of_shape = sizes_of(shapes)
     fit = best_plans(
-        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05,
+        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05, able=np.ones(len(shapes), dtype=bool),
         memory_of=memory_of, seconds_of=lambda plan, nodes, assumptions: 1 + np.asarray(plan.recompute),
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_largest_micro_batches_are_timed(machines):
 
     fit = best_plans(
         pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}),
-        usable_bytes=shapes.memory_bytes, headroom=0.05, memory_of=memory_of, seconds_of=seconds_of,
+        usable_bytes=shapes.memory_bytes, headroom=0.05, able=np.ones(len(shapes), dtype=bool), memory_of=memory_of, seconds_of=seconds_of,
     )  # fmt: skip
 
     assert fit.plan.micro_batch.tolist() == [4.0]
@@ -82,7 +82,7 @@ def test_nothing_fits_gives_the_least_misfit(machines):
 
     sizes, size_of_shape = sizes_of(shapes)
     fit = best_plans(
-        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05,
+        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05, able=np.ones(len(shapes), dtype=bool),
         memory_of=memory_of, seconds_of=lambda plan, nodes, assumptions: np.ones(plan.recompute.size),
     )  # fmt: skip
 
