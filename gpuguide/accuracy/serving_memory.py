@@ -16,12 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.accuracy.serving_rows import (
-    KV_BYTES,
     NotScoreable,
     Row,
     engine_of,
     flag,
     format_of,
+    kv_bytes_of,
     model_of,
     nodes_of,
     number,
@@ -109,7 +109,7 @@ def run_of(row: Row, catalog: Catalog, *, any_card: bool = False, any_engine: bo
         chunk = engine.prefill_tokens
     job = ServingJob(
         weight_format=format_of(row, catalog.weight_formats, model),
-        kv_bytes_per_element=KV_BYTES.get((text(row, "kv_dtype") or text(row, "kv_precision")).casefold(), 2.0),
+        kv_bytes_per_element=kv_bytes_of(row),
         prompt_tokens=prompt,
         output_tokens=output,
         max_context=max(context, prompt + output) if number(row, "max_model_len") is None else context,

@@ -52,8 +52,14 @@ ENGINE_WORDS = {
     "exllama": "transformers",
 }
 """Words by which rows name an engine, and the preset or the family meant."""
-KV_BYTES = {"fp32": 4.0, "fp8": 1.0, "int8": 1.0, "q8_0": 1.0625, "q5_0": 0.6875, "q4_0": 0.5625, "nvfp4": 0.5625}
-"""Width of a cached value by the name of its type, where it is not 16-bit. [bytes]"""
+KV_BYTES = {
+    r"fp8|float8|e4m3|e5m2|int8": 1.0,
+    r"fp32|float32": 4.0,
+    r"q8": 1.0625,
+    r"q5": 0.6875,
+    r"q4|fp4|int4": 0.5625,
+}
+"""Width of a cached value by what the name of its type holds; else 16-bit. [bytes]"""
 
 
 class NotScoreable(Exception):
@@ -89,6 +95,12 @@ def flag(row: Row, name: str) -> bool:
     """Whether a note names a switch, such as 'enforce eager'."""
     spelled = rf"(?<!without )(?<!without --){name.replace('_', '[-_ ]')}"
     return any(re.search(spelled, clause, re.IGNORECASE) for clause in _notes(row).split(";"))
+
+
+def kv_bytes_of(row: Row) -> float:
+    """Width of a cached value. [bytes]"""
+    named = (text(row, "kv_dtype") or text(row, "kv_precision")).casefold()
+    return next((width for pattern, width in KV_BYTES.items() if re.search(pattern, named)), 2.0)
 
 
 def _notes(row: Row) -> str:
