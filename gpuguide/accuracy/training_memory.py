@@ -58,7 +58,8 @@ def _frame(
 ) -> pd.DataFrame:
     """Scored rows in the columns of SCORED; whatever keeps a row from being asked becomes its reason."""
     scored: list[dict[str, Any]] = []
-    for row in frame.to_dict("records"):
+    for record in frame.to_dict("records"):
+        row = {str(key): value for key, value in record.items()}
         common = {
             "row_id": row.get("row_id"),
             "source_id": row.get("source_id", row.get("source", "")),
@@ -180,8 +181,9 @@ def as_printed(answer: Answer, metric: str) -> Floats:
 # ---- training_memory_components --------------------------------------------------------------------------------------
 
 COMPONENTS = (
-    "weights", "lora", "optimizer", "gradient", "activation", "peak_allocated", "peak_reserved", "cuda_context", "process",
+    "weights", "lora", "optimizer", "gradient", "activation", "peak_allocated", "peak_reserved", "process",
 )  # fmt: skip
+"""The context alone is one figure of one driver and GPU, the same in every row; it is scored within `process`."""
 
 
 def score_components(frame: pd.DataFrame, catalog: Catalog) -> pd.DataFrame:
@@ -202,7 +204,6 @@ def _score_parts(row: Mapping[str, Any], catalog: Catalog) -> list[dict[str, Any
         "activation": bands(part.activations) + bands(part.logits) + bands(part.buffers),
         "peak_allocated": answer.allocated,
         "peak_reserved": answer.reserved,
-        "cuda_context": bands(catalog.assumptions["training_memory_context_bytes"]),
         "process": answer.process,
     }
     stored = ("weights_nf4_packed_mib", "weights_quant_scales_mib", "weights_unquantised_mib")

@@ -42,13 +42,15 @@ METHODS = {
 }  # fmt: skip
 """Methods that freeze the base and train something about as small as LoRA count as LoRA."""
 TARGETS = {
-    "q": "q|q_proj|query|wq", "k": "k|k_proj|key|wk", "v": "v|v_proj|value|wv", "o": "o|o_proj|wo|attn.c_proj|c_proj|proj|dense|linear_proj",
-    "qkv": "c_attn|query_key_value|w_pack|qkv|qkv_proj|wqkv|linear_qkv", "gate": "gate|gate_proj|w1", "up": "up|up_proj|w2|fc1|c_fc",
-    "down": "down|down_proj|w3|fc2",
+    "q": "q|q_proj|query|wq", "k": "k|k_proj|key|wk", "v": "v|v_proj|value|wv",
+    "o": "o|o_proj|wo|attn.c_proj|c_proj|proj|dense|linear_proj",
+    "qkv": "c_attn|query_key_value|w_pack|qkv|qkv_proj|wqkv|linear_qkv",
+    "gate": "gate|gate_proj|w1", "up": "up|up_proj|w2|fc1|c_fc", "down": "down|down_proj|w3|fc2",
 }  # fmt: skip
 OPTIMIZERS = (
-    (r"q.?galore|apollo.*int8|int8 weights|badam|lisa", None), (r"galore.*8.?bit", "galore-8bit"), (r"galore", "galore"),
-    (r"apollo", "apollo"), (r"muon", "muon"), (r"paged.*8.?bit", "paged-adamw-8bit"), (r"paged", "paged-adamw-32bit"),
+    (r"q.?galore|apollo.*int8|int8 weights|badam|lisa", None), (r"galore.*8.?bit", "galore-8bit"),
+    (r"galore", "galore"), (r"apollo", "apollo"), (r"muon", "muon"),
+    (r"paged.*8.?bit", "paged-adamw-8bit"), (r"paged", "paged-adamw-32bit"),
     (r"8.?bit", "adamw-8bit"), (r"adafactor", "adafactor"), (r"lion", "lion"), (r"sgd.*momentum", "sgd-momentum"),
     (r"sgd", "sgd"), (r"adam", "adamw"),
 )  # fmt: skip
@@ -146,15 +148,12 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
     if method is None:
         raise Skip(f"not modelled: method {text(row, 'method')}")
     megatron, words = is_megatron(row), text(row, "zero_stage")
-    precision, kernels, loss = (
-        text(row, "precision"),
-        text(row, "flash_attention") or text(row, "attention"),
-        text(row, "fused_ce"),
-    )
+    precision, loss = text(row, "precision"), text(row, "fused_ce")
+    kernels = text(row, "flash_attention") or text(row, "attention")
     unsloth = "unsloth" in kernels or "unsloth" in text(row, "activation_checkpointing")
     fused_loss = not megatron and (unsloth or loss not in ("", "no", "0", "false"))
     plain = 2.0 if "true" in precision or "mixed" in precision else 4.0
-    adapters = text(row, "target_modules")
+    adapters = text(row, "target_modules") or text(row, "lora_targets")
     compiled = text(row, "compile") not in ("", "no")
     fused_norms = megatron or unsloth or "liger" in loss or compiled
     eager = kernels in ("no", "eager")
@@ -327,9 +326,7 @@ def nodes_of_row(row: Row, catalog: Catalog) -> Nodes:
 
 
 def sequence_of(row: Row, catalog: Catalog) -> Floats | float:
-    """
-    Length of the longest sequence: as stated, or a share of it where the stated one is only a cap on padded samples.
-    """
+    """Longest sequence: as stated, or a share of it where the stated one only caps padded samples."""
     stated = number(row, "seq_len", DEFAULT_SEQUENCE)
     if "cap" not in text(row, "seq_len_kind").split("(")[0]:
         return stated

@@ -1,9 +1,8 @@
-"""Small memory formulas that training and serving share: the KV cache, stored weights, adapter parameters."""
+"""Small memory formulas that training and serving share: the KV cache, and what LoRA adapters count."""
 
 from __future__ import annotations
 
 from gpuguide.spec.model import Model
-from gpuguide.spec.precision import WeightFormat
 from gpuguide.units import Number
 
 
@@ -38,38 +37,6 @@ def kv_cache_bytes(
     1.0
     """
     return 2.0 * layers * kv_heads * head_dim * bytes_per_element * cached_tokens
-
-
-def stored_weight_bytes(*, model: Model, weight_format: WeightFormat, unquantised_bytes: Number = 2.0) -> Number:
-    """
-    Memory of a model's weights in a stored format, before they are split over GPUs.
-
-    Parameters
-    ----------
-    model : Model
-        Architecture and parameter counts.
-    weight_format : WeightFormat
-        Average bits of a quantised weight, and what the format leaves in 16 bit.
-    unquantised_bytes : number
-        Width of what is not quantised: 2, or 4 where a framework raises it to FP32. [bytes]
-
-    Returns
-    -------
-    number
-        [bytes]
-
-    Notes
-    -----
-    Embedding, head and vision tower stay unquantised where the format says so; under `experts_only` all but the
-    routed experts do. Source: `docs/formulas.md`, "Stored weights".
-    """
-    if weight_format.experts_only:
-        quantised: Number = model.params_routed_experts
-    elif weight_format.keeps_embeddings_16bit:
-        quantised = model.params_linear
-    else:
-        quantised = model.params
-    return quantised * weight_format.bytes_per_weight + (model.params - quantised) * unquantised_bytes
 
 
 LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")

@@ -87,7 +87,9 @@ def split_params(*, model: Model, plan: Plan, nodes: Nodes) -> Split:
     )
 
 
-def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split, bucket_bytes: Number) -> States:
+def training_states(
+    *, model: Model, job: TrainingJob, plan: Plan, split: Split, bucket_bytes: Number, paged_share: Number
+) -> States:
     """
     Weights, gradients and optimizer states per GPU, with what communication and the step add.
 
@@ -99,6 +101,8 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
         From `split_params`.
     bucket_bytes : number
         Largest communication bucket of sharded training. [bytes]
+    paged_share : number
+        Share of a paged optimizer's states that stays on the GPU. [-]
 
     Returns
     -------
@@ -151,6 +155,8 @@ def training_states(*, model: Model, job: TrainingJob, plan: Plan, split: Split,
     gradients = np.where(moves_gradients, np.minimum(gradients, layer_gradients + bucket_bytes), gradients)
     head_gradients = np.where(moves_gradients, np.minimum(head_gradients, gradients), head_gradients)
     optimizer, step = np.where(on_host, 0.0, optimizer), np.where(on_host, 0.0, step)
+    if job.optimizer.paged:
+        optimizer = optimizer * paged_share
     weights = np.where(all_on_host, 0.0, weights)
     cast_width = 2.0 if recipe.autocast else 0.0
     gather_linear = cast_width or base.gathered
@@ -228,7 +234,7 @@ def _trained(model: Model, job: TrainingJob, split: Split) -> Split:
     if job.method not in ADAPTED:
         return split
     adapters = adapter_params(model=model, lora_rank=job.lora_rank, lora_targets=job.lora_targets)
-    in_experts = 0.0
+    in_experts: Number = 0.0
     if model.is_moe:
         mlp_only = [target for target in ("gate", "up", "down") if is_adapted(target, job.lora_targets)]
         per_expert = len(mlp_only) * job.lora_rank * (model.hidden + model.moe_ffn)
@@ -262,8 +268,8 @@ def _state_bytes(model: Model, job: TrainingJob, trained: Split, width: float) -
     optimizer = job.optimizer
     if optimizer.state_bytes is not None:
         width = optimizer.state_bytes + (BLOCK_SCALE_BYTES if optimizer.state_bytes < 2 else 0.0)
-    per_weight = optimizer.states * width
-    outside = (optimizer.states if optimizer.embedding_states is None else optimizer.embedding_states) * width
+    per_weight: Number = optimizer.states * width
+    outside: Number = (optimizer.states if optimizer.embedding_states is None else optimizer.embedding_states) * width
     if optimizer.factored:
         # A matrix of m x n keeps m + n values: about 2 / hidden of a value per weight.
         per_weight = outside = 2 / model.hidden * width

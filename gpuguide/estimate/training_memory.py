@@ -69,7 +69,12 @@ def training_memory(
         raise NotModelled("QLoRA without a weight format", "set `quantization`, for example nf4-dq")
     split = split_params(model=model, plan=plan, nodes=nodes)
     states = training_states(
-        model=model, job=job, plan=plan, split=split, bucket_bytes=assumptions["training_memory_bucket_bytes"]
+        model=model,
+        job=job,
+        plan=plan,
+        split=split,
+        bucket_bytes=assumptions["training_memory_bucket_bytes"],
+        paged_share=assumptions["training_memory_paged_states"],
     )
     passing = _passing(model, job, plan, assumptions)
     first_pass = assumptions["training_memory_first_pass"] if job.unsharded_start else 0.0
@@ -217,7 +222,8 @@ def _in_flight(job: TrainingJob, plan: Plan) -> Number:
         (stages - 1) / (stages * plan.virtual_pipeline),
         0.0,
     )
-    return np.minimum(stages, micro_batches) * (1 + interleaving)
+    in_flight: Number = np.minimum(stages, micro_batches) * (1 + interleaving)
+    return in_flight
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
