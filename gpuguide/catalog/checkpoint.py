@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from gpuguide.catalog.config import load_json, parse_config, read_config
 from gpuguide.errors import DataError, InvalidScenario
@@ -23,7 +23,8 @@ WEIGHT_FILE = re.compile(rb'"([^"\\\\]{1,200}\.safetensors)"')
 MOST_FILES, MOST_TENSORS = 2_000, 200_000
 BITS = {
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32,
-    "U16": 16, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4, "C64": 64,
+    "U16": 16, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
+    "C64": 64,
 }  # fmt: skip
 """Element types of the safetensors format, and their widths."""
 NAMES = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8", "F8_E5M2": "fp8", "F64": "fp64"}
@@ -175,7 +176,7 @@ def parse_header(header: Mapping[str, Any], name: str, *, data_bytes: int) -> li
     return tensors
 
 
-def _whole_numbers(value: Any) -> bool:
+def _whole_numbers(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(
         isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**63 for item in value
     )

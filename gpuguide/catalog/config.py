@@ -18,14 +18,17 @@ from gpuguide.spec.model import Component, MediaModel, Model
 MOST_BYTES = 2_000_000  # of a config: the largest known are under one megabyte
 ESSENTIAL = ("num_hidden_layers", "hidden_size")
 """What a config must say itself: with neither, a class default would pass for an answer about this file."""
+INSTEAD = {"num_hidden_layers": ("hybrid_override_pattern", "layers_block_type", "decoder_layers")}
+"""Keys from which a class takes the number of layers otherwise."""
 LLAMA_LIKE = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
-    "tie_word_embeddings", "hidden_act",
+    "tie_word_embeddings", "hidden_act", "rms_norm_eps",
 )  # fmt: skip
 """Keys that make an unknown class readable as a Llama-like decoder."""
 NOT_LLAMA = re.compile(
     r"expert|moe|lora_rank|mamba|ssm|state|conv|linear_attn|layers_block|layer_types|text_config|vision|audio|encoder|"
-    r"decoder_layers|per_layer|shared|norm_type|parallel|alibi|qk_|altup|engram|hyper|loop|index_|mtp"
+    r"decoder_layers|per_layer|shared|norm_type|parallel|alibi|qk_|altup|engram|hyper|loop|index_|mtp|"
+    r"^(?!attention_bias|mlp_bias).*bias"
 )
 """Key names that show a structure which a Llama-like decoder does not have."""
 
@@ -99,11 +102,15 @@ def parse_config(config: Mapping[str, Any], *, name: str = "", source: str = "co
     native_dtype, native_bytes = stored(draft, _dtype(config), _quantization(config))
     note = f"{source}: {model_type}, counted as its class does"
     if not known:
-        note = f"{source}: {model_type}, an unknown class, read as a Llama-like decoder because every key of one is there"
+        note = (
+            f"{source}: {model_type}, an unknown class, read as a Llama-like decoder because every key of one is there"
+        )
     if defaulted:
         listed = ", ".join(defaulted[:6]) + (f" and {len(defaulted) - 6} more" if len(defaulted) > 6 else "")
         note += f"; class defaults for {listed}"
-    model = draft.model(name=shown, source=note, native_dtype=native_dtype, native_bytes=native_bytes, derived=not known)
+    model = draft.model(
+        name=shown, source=note, native_dtype=native_dtype, native_bytes=native_bytes, derived=not known
+    )
     return _as_media(model, draft) if model_type == "whisper" else model
 
 
@@ -124,17 +131,23 @@ def _model_type(config: Mapping[str, Any]) -> str:
         raise InvalidScenario("model", "this config", "it lacks model_type, which says what class of model it is")
     if model_type in FAMILIES:
         return model_type
-    keys = [key for key in config if config[key] not in (None, False, [], {})]
-    lacking = [key for key in LLAMA_LIKE if key not in config]
-    strange = [key for key in keys if isinstance(key, str) and NOT_LLAMA.search(key)]
-    causal = isinstance(written, str) and written.endswith("ForCausalLM")
-    if lacking or strange or not causal:
-        why = f"lacks {', '.join(lacking[:3])}" if lacking else f"has {', '.join(strange[:3])}" if strange else "is no causal decoder"
-        raise NotModelled(
-            f"model_type '{model_type[:60]}'",
-            f"it is none of the {len(FAMILIES)} known classes, and cannot be read as a Llama-like decoder because it {why[:160]}",
-        )
+    why = _unlike_llama(config, str(written))
+    if why:
+        known = f"it is none of the {len(FAMILIES)} known classes, and cannot be read as a Llama-like decoder"
+        raise NotModelled(f"model_type '{model_type[:60]}'", f"{known} because it {why}")
     return model_type
+
+
+def _unlike_llama(config: Mapping[str, Any], written: str) -> str:
+    """Why an unknown class may not be read as a Llama-like decoder; empty where every key says that it is one."""
+    lacking = [key for key in LLAMA_LIKE if key not in config]
+    if lacking:
+        return f"lacks {', '.join(lacking[:3])}"
+    set_keys = [str(key) for key in config if config[key] not in (None, False, [], {})]
+    strange = [key[:40] for key in set_keys if NOT_LLAMA.search(key)]
+    if strange:
+        return f"has {', '.join(strange[:3])}"
+    return "" if written.endswith("ForCausalLM") else "is no causal decoder"
 
 
 def _require(values: Values, model_type: str) -> None:
@@ -142,8 +155,7 @@ def _require(values: Values, model_type: str) -> None:
     if class_facts().get(model_type, {}).get("parts"):
         return
     for key in ESSENTIAL:
-        other = {"num_hidden_layers": ("hybrid_override_pattern", "layers_block_type", "decoder_layers"), "hidden_size": ()}[key]
-        if not values.has(key) and not any(values.has(name) for name in other):
+        if not values.has(key) and not any(values.has(name) for name in INSTEAD.get(key, ())):
             raise values.missing(key)
 
 

@@ -1,4 +1,4 @@
-"""A `.gguf` file as a model, from its header alone: types and exact bytes of every tensor, structure from its metadata."""
+"""A `.gguf` file as a model, from its header alone: types and exact bytes of tensors, structure from metadata."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ TYPES: Mapping[int, tuple[str, int, int]] = {  # number: name, values in a block
 }  # fmt: skip
 """Storage types of ggml."""
 FILE_TYPES = {
-    0: "fp32", 1: "fp16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: "q3_k_s", 12: "q3_k_m",
-    13: "q3_k_l", 14: "q4_k_s", 15: "q4_k_m", 16: "q5_k_s", 17: "q5_k_m", 18: "q6_k", 19: "iq2_xxs", 20: "iq2_xs",
-    21: "q2_k_s", 22: "iq3_xs", 23: "iq3_xxs", 24: "iq1_s", 25: "iq4_nl", 26: "iq3_s", 27: "iq3_m", 28: "iq2_s",
-    29: "iq2_m", 30: "iq4_xs", 31: "iq1_m", 32: "bf16", 36: "tq1_0", 37: "tq2_0", 38: "mxfp4",
+    0: "fp32", 1: "fp16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
+    21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
+    29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "bf16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE",
 }  # fmt: skip
 """Mixtures of types as llama.cpp names them."""
 LOCAL_LAYERS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "exaone4": 4, "llama4": 4}
@@ -347,4 +347,4 @@ def _most_bytes(tensors: list[GgufTensor]) -> str:
     by_type: Counter[str] = Counter()
     for tensor in tensors:
         by_type[tensor.type] += tensor.bytes
-    return {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}.get(top := by_type.most_common(1)[0][0], top.lower())
+    return {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}.get(top := by_type.most_common(1)[0][0], top)

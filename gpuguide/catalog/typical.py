@@ -34,8 +34,9 @@ TYPICAL_CONTEXT = 131_072.0
 KEYS = {
     "num_hidden_layers": "layers", "hidden_size": "hidden", "intermediate_size": "ffn", "num_attention_heads": "heads",
     "num_key_value_heads": "kv_heads", "head_dim": "head_dim", "vocab_size": "vocab",
-    "tie_word_embeddings": "tied_embeddings", "num_local_experts": "experts", "num_experts_per_tok": "experts_per_token", "moe_intermediate_size": "moe_ffn",
-    "sliding_window": "kv_window", "max_position_embeddings": "max_context",
+    "tie_word_embeddings": "tied_embeddings", "num_local_experts": "experts",
+    "num_experts_per_tok": "experts_per_token", "moe_intermediate_size": "moe_ffn", "sliding_window": "kv_window",
+    "max_position_embeddings": "max_context",
 }  # fmt: skip
 """Architecture keys of a scenario, and the field of `Model` that each sets."""
 

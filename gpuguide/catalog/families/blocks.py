@@ -42,7 +42,9 @@ def read_shape(v: Values, d: Draft, *, head_dim: bool = True) -> Shape:
     return shape
 
 
-def norm(d: Draft, name: str, width: int, layers: Layers | None = None, *, bias: bool = False, part: str = "text") -> None:
+def norm(
+    d: Draft, name: str, width: int, layers: Layers | None = None, *, bias: bool = False, part: str = "text"
+) -> None:
     """A normalisation: a scale, and with `bias` (LayerNorm) a shift."""
     d.other(name, width, layers=layers, part=part)
     if bias:
@@ -131,8 +133,8 @@ def experts(
 
 
 def selective_scan(
-    d: Draft, layers: Layers, *, hidden: int, inner: int, state: int, rank: int, kernel: int, conv_bias: bool, bias: bool,
-    inner_norms: bool, prefix: str,
+    d: Draft, layers: Layers, *, hidden: int, inner: int, state: int, rank: int, kernel: int, conv_bias: bool,
+    bias: bool, inner_norms: bool, prefix: str,
 ) -> None:  # fmt: skip
     """Mamba layer: a state per channel, and the last inputs of its convolution."""
     d.other(f"{prefix}A_log", inner, state, layers=layers)
@@ -203,7 +205,15 @@ def windows(v: Values, d: Draft, kinds: Sequence[str] | None, *, key: str = "sli
     kinds : sequence of str or None
         Layer types; None = every layer, where there is a window at all.
     """
-    known = ("sliding_attention", "chunked_attention", "full_attention", "attention", "linear_attention", "mamba", "conv")
+    known = (
+        "sliding_attention",
+        "chunked_attention",
+        "full_attention",
+        "attention",
+        "linear_attention",
+        "mamba",
+        "conv",
+    )
     local = list(range(d.layers)) if kinds is None else of_type(kinds, "sliding_attention", "chunked_attention")
     for kind in kinds or ():
         if kind not in known:

@@ -44,7 +44,7 @@ WITH_MLP_BIAS = ("llama", "smollm3", "granite", "seed_oss", "arcee")
 
 
 def layer_types(v: Values, s: Shape) -> list[str] | None:
-    """Types of attention by layer as the class would fill them in; None = every layer alike, windowed if there is a window."""
+    """Types of attention by layer as the class fills them in; None = all alike, windowed if there is a window."""
     kind = v.model_type
     if kind in NEVER_WINDOWED:
         return ["full_attention"] * s.layers
@@ -54,7 +54,11 @@ def layer_types(v: Values, s: Shape) -> list[str] | None:
     if kind in ("mistral", "ministral", "ministral3", "phi3", "starcoder2"):
         return None
     if kind in ("qwen2", "qwen3", "qwen2_vl_text", "qwen2_5_vl_text"):
-        first = v.number("max_window_layers", least=0) if v.flag("use_sliding_window") and v.optional("sliding_window") else s.layers
+        first = (
+            v.number("max_window_layers", least=0)
+            if v.flag("use_sliding_window") and v.optional("sliding_window")
+            else s.layers
+        )
         return ["sliding_attention" if layer >= first else "full_attention" for layer in range(s.layers)]
     if kind == "smollm3":
         if not v.flag("use_sliding_window") or v.optional("sliding_window") is None:
@@ -68,7 +72,11 @@ def layer_types(v: Values, s: Shape) -> list[str] | None:
     if kind in ("gemma3_text", "cohere2", "exaone4") and v.has("sliding_window_pattern"):
         pattern = v.given["sliding_window_pattern"]
         # EXAONE writes its pattern as letters: LLLG is three local layers, then a global one.
-        every = len(pattern) if isinstance(pattern, str) and pattern in ("LLLG", "LG", "LLG") else v.number("sliding_window_pattern")
+        every = (
+            len(pattern)
+            if isinstance(pattern, str) and pattern in ("LLLG", "LG", "LLG")
+            else v.number("sliding_window_pattern")
+        )
     if kind == "exaone4" and v.optional("sliding_window") is None:
         return ["full_attention"] * s.layers
     return ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(s.layers)]
@@ -103,7 +111,9 @@ def layer_norm_decoder(v: Values, d: Draft) -> None:
         "phi": True, "persimmon": True, "nemotron": v.flag("attention_bias"), "starcoder2": v.flag("use_bias"),
         "stablelm": v.flag("use_qkv_bias"),
     }[kind]  # fmt: skip
-    mlp_bias = {"phi": True, "persimmon": True, "nemotron": v.flag("mlp_bias"), "starcoder2": v.flag("use_bias")}.get(kind, False)
+    mlp_bias = {"phi": True, "persimmon": True, "nemotron": v.flag("mlp_bias"), "starcoder2": v.flag("use_bias")}.get(
+        kind, False
+    )
     local = windows(v, d, None) if kind == "starcoder2" else []
     attention(d, s, every, bias=bias, out_bias=False if kind == "stablelm" else bias, windowed=local)
     if v.flag("qk_layernorm"):
@@ -181,7 +191,9 @@ def mpt(v: Values, d: Draft) -> None:
     s = Shape(layers=s.layers, hidden=s.hidden, heads=s.heads, kv_heads=s.heads, head_dim=s.head_dim)
     every = range(s.layers)
     d.kv_heads, d.gated, d.ffn, d.max_context = s.heads, False, 4 * s.hidden, v.optional("max_seq_len")
-    if (v.given.get("attn_config") or {}) and v.part("attn_config", "mpt_attention").text("attn_type") == "multiquery_attention":
+    if (v.given.get("attn_config") or {}) and v.part("attn_config", "mpt_attention").text(
+        "attn_type"
+    ) == "multiquery_attention":
         raise v.unmodelled("multi-query attention in MPT")
     attention(d, s, every)
     mlp(d, s.hidden, d.ffn, every, gated=False)
@@ -201,16 +213,15 @@ def falcon(v: Values, d: Draft) -> None:
     s = Shape(layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
     every, bias = range(layers), v.flag("bias")
     d.layers, d.hidden, d.heads, d.kv_heads, d.head_dim = layers, hidden, heads, kv_heads, s.head_dim
-    d.gated, d.ffn, d.max_context = False, v.optional("ffn_hidden_size") or 4 * hidden, v.optional("max_position_embeddings")
+    d.gated, d.ffn, d.max_context = (
+        False,
+        v.optional("ffn_hidden_size") or 4 * hidden,
+        v.optional("max_position_embeddings"),
+    )
     attention(d, s, every, bias=bias)
     mlp(d, hidden, d.ffn, every, gated=False, bias=bias)
     parallel = v.flag("parallel_attn")
-    if grouped:
-        norms = v.optional("num_ln_in_parallel_attn") or 2
-    else:
-        norms = 1 if parallel else 2
-    if grouped and norms not in (1, 2):
-        raise v.wrong("num_ln_in_parallel_attn", norms, "it must be 1 or 2")
+    norms = (v.optional("num_ln_in_parallel_attn", most=2) or 2) if grouped else (1 if parallel else 2)
     if grouped and norms == 1 and not parallel:
         norms = 2
     for place in range(norms):

@@ -73,7 +73,14 @@ class Draft:
     # -- tensors ------------------------------------------------------------------------------------------------------
 
     def linear(
-        self, name: str, outputs: int, inputs: int, layers: Sequence[int] | None, *, bias: bool = False, part: str = "text"
+        self,
+        name: str,
+        outputs: int,
+        inputs: int,
+        layers: Sequence[int] | None,
+        *,
+        bias: bool = False,
+        part: str = "text",
     ) -> None:
         """A matrix, with its bias if it has one."""
         self.tensors.append(Tensor(name, (outputs, inputs), layers, True, False, part))

@@ -61,7 +61,13 @@ def _common(v: Values, d: Draft, decoder: Sequence[int]) -> None:
     hidden, heads = v.number("d_model"), v.number("decoder_attention_heads")
     if hidden % heads:
         raise v.wrong("d_model", hidden, f"it must be a multiple of the {heads} attention heads")
-    d.kind, d.layers, d.hidden, d.ffn, d.gated = "encoder-decoder", len(decoder), hidden, v.number("decoder_ffn_dim"), False
+    d.kind, d.layers, d.hidden, d.ffn, d.gated = (
+        "encoder-decoder",
+        len(decoder),
+        hidden,
+        v.number("decoder_ffn_dim"),
+        False,
+    )
     d.heads = d.kv_heads = heads
     d.head_dim = hidden // heads
     d.cached(decoder, 2 * hidden)

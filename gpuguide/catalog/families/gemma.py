@@ -17,7 +17,9 @@ def _sharing(v: Values, kinds: list[str]) -> int:
     shared = v.number("num_kv_shared_layers", least=0)
     first = len(kinds) - shared
     if first < 0 or (shared and first and set(kinds[:first]) != set(kinds)):
-        raise v.wrong("num_kv_shared_layers", shared, "each type of layer must come before the layers that share its cache")
+        raise v.wrong(
+            "num_kv_shared_layers", shared, "each type of layer must come before the layers that share its cache"
+        )
     return first
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from math import ceil
 
 from gpuguide.catalog.families.blocks import (
-    LAYER, Shape, attention, delta_net, experts, latent_attention, mlp, norm, of_type, read_shape, selective_scan,
+    LAYER,
+    Shape,
+    attention,
+    delta_net,
+    experts,
+    latent_attention,
+    mlp,
+    norm,
+    of_type,
+    read_shape,
+    selective_scan,
     structured_scan,
 )  # fmt: skip
 from gpuguide.catalog.families.draft import Draft
@@ -44,8 +54,8 @@ def mamba2(v: Values, d: Draft) -> None:
     structured_scan(
         d, range(d.layers), hidden=d.hidden, heads=v.number("num_heads"), head_dim=v.number("head_dim"),
         groups=v.number("n_groups"), state=v.number("state_size"), kernel=v.number("conv_kernel"),
-        conv_bias=v.flag("use_conv_bias"), bias=v.flag("use_bias"), gated_norm=True, inner=int(v.real("expand") * d.hidden),
-        prefix="backbone.layers.{}.mixer.",
+        conv_bias=v.flag("use_conv_bias"), bias=v.flag("use_bias"), gated_norm=True,
+        inner=int(v.real("expand") * d.hidden), prefix="backbone.layers.{}.mixer.",
     )  # fmt: skip
     _embed(v, d, d.hidden, 1)
 
@@ -163,7 +173,8 @@ def nemotron_h(v: Values, d: Draft) -> None:
         structured_scan(
             d, scanning, hidden=hidden, heads=v.number("mamba_num_heads"), head_dim=v.number("mamba_head_dim"),
             groups=v.number("mamba_n_groups" if v.has("mamba_n_groups") else "n_groups"),
-            state=v.number("ssm_state_size"), kernel=v.number("mamba_d_conv" if v.has("mamba_d_conv") else "conv_kernel"),
+            state=v.number("ssm_state_size"),
+            kernel=v.number("mamba_d_conv" if v.has("mamba_d_conv") else "conv_kernel"),
             conv_bias=v.flag("mamba_conv_bias" if v.has("mamba_conv_bias") else "use_conv_bias"),
             bias=v.flag("use_bias"), gated_norm=True, prefix=prefix,
         )  # fmt: skip
@@ -177,7 +188,11 @@ def nemotron_h(v: Values, d: Draft) -> None:
 
 
 def _nemotron_experts(v: Values, d: Draft, hidden: int, layers: list[int], prefix: str) -> None:
-    count, top_k, width = v.number("n_routed_experts"), v.number("num_experts_per_tok"), v.number("moe_intermediate_size")
+    count, top_k, width = (
+        v.number("n_routed_experts"),
+        v.number("num_experts_per_tok"),
+        v.number("moe_intermediate_size"),
+    )
     latent = v.optional("moe_latent_size")
     bias = v.flag("mlp_bias")
     if latent is not None:
@@ -240,20 +255,27 @@ def minimax(v: Values, d: Draft) -> None:
 
 
 def kimi_linear(v: Values, d: Draft) -> None:
-    """Kimi Linear: delta attention with a decay per channel, latent attention in the named layers, DeepSeek's experts."""
+    """Kimi Linear: delta attention with a decay per channel, latent attention in some layers, DeepSeek's experts."""
     layers, hidden = v.layers(), v.number("hidden_size")
     d.layers, d.max_context = layers, v.optional("max_position_embeddings")
     kinds, nested = v.words("layer_types", layers), v.given.get("linear_attn_config")
-    linear_config = Values(nested, "", path="linear_attn_config.", defaulted=v.defaulted) if isinstance(nested, dict) else None
+    linear_config = (
+        Values(nested, "", path="linear_attn_config.", defaulted=v.defaulted) if isinstance(nested, dict) else None
+    )
     if kinds is None:
         full = linear_config.numbers("full_attn_layers") if linear_config else None
-        places = {layer - 1 for layer in full} if full is not None else {layer for layer in range(4, layers, 4)}
+        places = {layer - 1 for layer in full} if full is not None else set(range(4, layers, 4))
         kinds = ["full_attention" if layer in places else "linear_attention" for layer in range(layers)]
     attending, linear = of_type(kinds, "full_attention"), of_type(kinds, "linear_attention")
     latent_attention(v, d, attending)
-    names = {"linear_head_dim": "head_dim", "linear_num_heads": "num_heads", "linear_conv_kernel_dim": "short_conv_kernel_size"}
+    names = {
+        "linear_head_dim": "head_dim",
+        "linear_num_heads": "num_heads",
+        "linear_conv_kernel_dim": "short_conv_kernel_size",
+    }
     width, heads, kernel = (
-        linear_config.number(short) if linear_config and linear_config.has(short) else v.number(long) for long, short in names.items()
+        linear_config.number(short) if linear_config and linear_config.has(short) else v.number(long)
+        for long, short in names.items()
     )
     inner, prefix = heads * width, LAYER + "self_attn."
     for name in ("q_proj", "k_proj", "v_proj"):

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuguide.catalog.families.blocks import (
-    LAYER, Shape, attention, experts, latent_attention, mlp, norm, of_type, read_shape, windows,
+    LAYER,
+    Shape,
+    attention,
+    experts,
+    latent_attention,
+    mlp,
+    norm,
+    of_type,
+    read_shape,
+    windows,
 )  # fmt: skip
 from gpuguide.catalog.families.draft import Draft
 from gpuguide.catalog.families.values import Values
@@ -110,7 +119,9 @@ def llama4(v: Values, d: Draft) -> None:
     kinds = v.words("layer_types", s.layers) or [
         "chunked_attention" if has and chunk is not None else "full_attention" for has in rotary
     ]
-    attention(d, s, range(s.layers), bias=v.flag("attention_bias"), windowed=windows(v, d, kinds, key="attention_chunk_size"))
+    attention(
+        d, s, range(s.layers), bias=v.flag("attention_bias"), windowed=windows(v, d, kinds, key="attention_chunk_size")
+    )
     step = v.number("interleave_moe_layer_step")
     given = v.numbers("moe_layers")
     sparse = list(range(step - 1, s.layers, step)) if given is None else sorted(set(given) & set(range(s.layers)))
@@ -127,7 +138,7 @@ def llama4(v: Values, d: Draft) -> None:
 
 
 def deepseek(v: Values, d: Draft) -> None:
-    """DeepSeek V2, V3, V3.2, Kimi K2, GLM-4.7-Flash (latent attention); GLM-4.5 and dots.1 (grouped-query attention)."""
+    """DeepSeek V2 to V3.2, Kimi K2, GLM-4.7-Flash (latent attention); GLM-4.5, dots.1 (grouped-query attention)."""
     kind = v.model_type
     layers, hidden = v.layers(), v.number("hidden_size")
     d.layers, every = layers, range(layers)
@@ -211,7 +222,11 @@ def ernie_moe(v: Values, d: Draft) -> None:
 def dbrx(v: Values, d: Draft) -> None:
     """DBRX: nested attention and expert configs, LayerNorms without shift."""
     hidden, heads, layers = v.number("hidden_size"), v.number("num_attention_heads"), v.layers()
-    attn = v.part("attn_config", "dbrx_attention") if v.given.get("attn_config") else Values({}, "dbrx_attention", path="attn_config.")
+    attn = (
+        v.part("attn_config", "dbrx_attention")
+        if v.given.get("attn_config")
+        else Values({}, "dbrx_attention", path="attn_config.")
+    )
     ffn = v.part("ffn_config", "dbrx_ffn") if v.given.get("ffn_config") else Values({}, "dbrx_ffn", path="ffn_config.")
     if hidden < heads:
         raise v.wrong("d_model", hidden, f"it must be at least the {heads} attention heads")
@@ -220,5 +235,13 @@ def dbrx(v: Values, d: Draft) -> None:
     d.max_context, every = v.optional("max_seq_len"), range(layers)
     attention(d, s, every)
     d.ffn = ffn.number("ffn_hidden_size")
-    experts(d, hidden, d.ffn, every, count=ffn.number("moe_num_experts"), top_k=ffn.number("moe_top_k"), prefix=LAYER + "ffn.")
+    experts(
+        d,
+        hidden,
+        d.ffn,
+        every,
+        count=ffn.number("moe_num_experts"),
+        top_k=ffn.number("moe_top_k"),
+        prefix=LAYER + "ffn.",
+    )
     _finish(v, d, hidden)

@@ -1,4 +1,4 @@
-"""Bytes of a checkpoint as published, from `quantization_config`: which matrices are narrow, and what their scales take."""
+"""Bytes of a checkpoint as published, from `quantization_config`: the narrow matrices, and what their scales take."""
 
 from __future__ import annotations
 
@@ -64,22 +64,21 @@ def _format(q: Mapping[str, Any]) -> tuple[str, Matrix | None, bool]:
         return "mxfp4", _grouped(4, 32, 1.0), True
     if method in ("fp8", "fbgemm_fp8", "finegrained_fp8"):
         block = q.get("weight_block_size")
-        if method == "fbgemm_fp8":
-            return "fp8", lambda outputs, inputs: outputs * inputs + 4 * outputs, False
         if isinstance(block, Sequence) and len(block) == 2 and all(_whole(side) for side in block):
-            high, wide = block
-            return "fp8", lambda outputs, inputs: outputs * inputs + 4 * ceil(outputs / high) * ceil(inputs / wide), False
-        return "fp8", lambda outputs, inputs: outputs * inputs + 4, False
+            return "fp8", _blocked(block[0], block[1]), False
+        return "fp8-tensor", _per_output(8, 4.0) if method == "fbgemm_fp8" else _per_tensor(8, 4.0), False
     if method in ("gptq", "awq"):
         bits, group = q.get("bits", q.get("w_bit")), q.get("group_size", q.get("q_group_size"))
         if not _whole(bits, 16) or not (_whole(group) or group == -1):
             return method, None, False
-        return f"{method}-int{bits}", _grouped(bits, group, 2.0, zeros=True, order=method == "gptq"), False
+        named = {4: "", 3: "-3bit", 8: "-int8"}.get(bits, f"-{bits}bit")
+        named += {128: "", -1: "-channel"}.get(group, f"-g{group}") if bits == 4 else ""
+        return method + named, _grouped(bits, group, 2.0, zeros=True, order=method == "gptq"), False
     if method == "bitsandbytes" or "load_in_4bit" in q or "load_in_8bit" in q:
         if q.get("load_in_8bit"):
-            return "int8", lambda outputs, inputs: outputs * inputs + 4 * outputs, False
+            return "bnb-int8", _per_output(8, 4.0), False
         nested = bool(q.get("bnb_4bit_use_double_quant"))
-        return str(q.get("bnb_4bit_quant_type", "fp4"))[:8], _nf4(nested), False
+        return str(q.get("bnb_4bit_quant_type", "fp4"))[:8] + ("-dq" if nested else ""), _nf4(nested), False
     if method == "compressed-tensors":
         return _compressed(q)
     if method == "modelopt":
@@ -87,7 +86,7 @@ def _format(q: Mapping[str, Any]) -> tuple[str, Matrix | None, bool]:
         if algorithm == "NVFP4":
             return "nvfp4", _grouped(4, 16, 1.0, tensor_bytes=8), False
         if algorithm == "FP8":
-            return "fp8", lambda outputs, inputs: outputs * inputs + 8, False
+            return "fp8-tensor", _per_tensor(8, 8.0), False
     return method[:40] or "quantised", None, False
 
 
@@ -100,16 +99,35 @@ def _compressed(q: Mapping[str, Any]) -> tuple[str, Matrix | None, bool]:
         return "compressed-tensors", None, False
     bits, kind, size = weights["num_bits"], weights.get("type", "int"), weights.get("group_size")
     strategy = weights.get("strategy")
-    name = {("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, bits), f"int{bits}")
-    if name == "nvfp4":
-        return name, _grouped(4, size if _whole(size) else 16, 1.0, tensor_bytes=8), False
+    activations = isinstance(group, Mapping) and bool(group.get("input_activations"))
+    if (kind, bits) == ("float", 4):
+        return "nvfp4", _grouped(4, size if _whole(size) else 16, 1.0, tensor_bytes=8), False
+    name = "fp8-tensor" if kind == "float" else "w4a16" if bits == 4 else "int8" if activations else f"int{bits}-weight"
     if strategy == "group" and _whole(size):
         return name, _grouped(bits, size, 2.0, zeros=not weights.get("symmetric", True)), False
     if strategy == "channel":
-        return name, _grouped(bits, -1, 2.0), False
+        return name, _per_output(bits, 2.0), False
     if strategy == "tensor":
-        return name, lambda outputs, inputs: outputs * inputs * bits / 8 + 2, False
+        return name, _per_tensor(bits, 2.0), False
+    block = weights.get("block_structure")
+    if strategy == "block" and isinstance(block, list) and len(block) == 2 and all(_whole(side) for side in block):
+        return "fp8", _blocked(block[0], block[1]), False
     return name, None, False
+
+
+def _blocked(high: int, wide: int) -> Matrix:
+    """One byte a weight and one fp32 scale a block."""
+    return lambda outputs, inputs: outputs * inputs + 4 * ceil(outputs / high) * ceil(inputs / wide)
+
+
+def _per_output(bits: int, scale_bytes: float) -> Matrix:
+    """One scale for each output."""
+    return lambda outputs, inputs: outputs * inputs * bits / 8 + scale_bytes * outputs
+
+
+def _per_tensor(bits: int, scale_bytes: float) -> Matrix:
+    """Scales for the whole matrix."""
+    return lambda outputs, inputs: outputs * inputs * bits / 8 + scale_bytes
 
 
 def _grouped(
@@ -126,7 +144,7 @@ def _grouped(
 
 
 def _nf4(nested: bool) -> Matrix:
-    """bitsandbytes 4 bit: one fp32 scale per 64 weights, or with double quantisation one byte and an fp32 per 256 of them."""
+    """bitsandbytes 4 bit: an fp32 scale per 64 weights; doubly quantised a byte, and an fp32 per 256 of those."""
 
     def matrix(outputs: int, inputs: int) -> float:
         blocks = ceil(outputs * inputs / 64)

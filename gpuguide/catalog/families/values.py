@@ -166,7 +166,9 @@ class Values:
 
     def missing(self, key: str) -> InvalidScenario:
         """The error for a key that decides the answer and is not there."""
-        return InvalidScenario("model", "this config", f"it lacks {self.path}{key}, which its model class does not supply")
+        return InvalidScenario(
+            "model", "this config", f"it lacks {self.path}{key}, which its model class does not supply"
+        )
 
     def wrong(self, key: str, value: object, allowed: str) -> InvalidScenario:
         """The error for a key with an impossible value."""

@@ -11,7 +11,9 @@ from gpuguide.catalog.families.values import Values
 PART = "vision"
 
 
-def _linear(d: Draft, name: str, outputs: int, inputs: int, layers: Sequence[int] | None = None, *, bias: bool = False) -> None:
+def _linear(
+    d: Draft, name: str, outputs: int, inputs: int, layers: Sequence[int] | None = None, *, bias: bool = False
+) -> None:
     d.linear(f"vision.{name}", outputs, inputs, layers, bias=bias, part=PART)
 
 
@@ -167,7 +169,11 @@ def llama4_tower(v: Values, d: Draft, hidden: int) -> None:
 
 def mllama_tower(v: Values, d: Draft, hidden: int) -> None:
     """Llama 3.2 Vision: tiles with gated positions, local then global layers, and one projection."""
-    width, layers, final = v.number("hidden_size"), range(v.layers()), range(v.number("num_global_layers", least=0, most=10_000))
+    width, layers, final = (
+        v.number("hidden_size"),
+        range(v.layers()),
+        range(v.number("num_global_layers", least=0, most=10_000)),
+    )
     tiles, patches = v.number("max_num_tiles"), _patches(v) + 1
     ratios = v.given.get("supported_aspect_ratios")
     kinds = 1 + (len(ratios) if isinstance(ratios, list) else 8)
