@@ -6,7 +6,7 @@ First what the job needs (memory, bandwidth, links), only then price, billing an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 STEPS = (
-    "gpu", "precision", "memory", "bandwidth", "topology", "provider", "region", "kind", "pricing", "age", "deadline", "budget"
+    "gpu", "precision", "memory", "bandwidth", "topology",
+    "provider", "region", "kind", "pricing", "age", "deadline", "budget",
 )  # fmt: skip
 """In this order: what the job needs, then what the renter accepts."""
 
@@ -89,8 +90,8 @@ def funnel(
     scenario : Scenario
         What the renter accepts.
     supported, fits, fast_enough, linked : array of bool, optional
-        Whether the GPU has the job's precision, memory suffices with headroom, latency or throughput targets are met, the links carry the plan;
-        steps left out keep everything.
+        Whether the GPU has the job's precision, memory suffices with headroom, latency or throughput targets are met,
+        the links carry the plan; steps left out keep everything.
     hours, total_usd : array, optional
         Typical time and cost of the run, for deadline and budget. [h], [USD]
 
@@ -124,10 +125,10 @@ def filters(offers: pd.DataFrame, scenario: Scenario) -> dict[str, Bools]:
         If the scenario names a GPU or provider that no offer has, or an offer kind that does not exist.
     """
     masks: dict[str, Bools] = {}
-    known = codes(offers, "computed_as")
-    masks["gpu"] = _among(offers, "gpu", scenario.gpu, "GPU") & (known[0] >= 0)
+    wanted = _among(offers, "gpu", scenario.gpu, "GPU")
     if scenario.gpu:
-        masks["gpu"] |= _among(offers, "computed_as", scenario.gpu, None)
+        wanted = wanted | _among(offers, "computed_as", scenario.gpu, None)
+    masks["gpu"] = wanted & ~_is(offers["computed_as"], "")
     nodes = offers["nodes"].to_numpy(np.float64) if "nodes" in offers else np.ones(len(offers))
     topology = np.ones(len(offers), dtype=np.bool_)
     if scenario.gpus is not None:
@@ -259,17 +260,22 @@ def _among(offers: pd.DataFrame, column: str, wanted: Sequence[str], kind: str |
     """Rows whose value is wanted, case ignored; all when nothing is. Unknown names raise where `kind` is given."""
     if not wanted:
         return np.ones(len(offers), dtype=np.bool_)
-    number, known = codes(offers, column)
-    folded: Mapping[str, int] = {str(name).casefold(): place for place, name in enumerate(known)}
-    chosen = np.zeros(len(known) + 1, dtype=np.bool_)  # the last place answers for -1
+    picked = np.zeros(len(offers), dtype=np.bool_)
     for name in wanted:
-        place = folded.get(name.casefold())
-        if place is not None:
-            chosen[place] = True
-        elif kind is not None and name.casefold() not in _also_known(offers, column):
-            raise UnknownName(kind, name, nearest(name, [str(value) for value in known]), len(known))
-    picked: Bools = chosen[number]
+        same = _is(offers[column], name)
+        picked |= same if same.any() else _other_spelling(offers, column, name, kind)
     return picked
+
+
+def _other_spelling(offers: pd.DataFrame, column: str, name: str, kind: str | None) -> Bools:
+    """Rows whose value is the name in other case."""
+    number, known = codes(offers, column)
+    for place, value in enumerate(known):
+        if str(value).casefold() == name.casefold():
+            return np.asarray(number == place)
+    if kind is not None and name.casefold() not in _also_known(offers, column):
+        raise UnknownName(kind, name, nearest(name, [str(value) for value in known]), len(known))
+    return np.zeros(len(offers), dtype=np.bool_)
 
 
 KINDS = ("on_demand", "marketplace", "community", "serverless")
