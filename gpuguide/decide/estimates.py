@@ -30,6 +30,8 @@ from gpuguide.units import HOUR, Number
 
 Floats = NDArray[np.float64]
 
+KEEPS_UP = 0.98
+"""Share of the asked rate from which a server counts as keeping up: the estimate closes in on it from below. [-]"""
 SIMPLER_IS_WORTH = 1.05
 """A plan that splits the model in one more way must be faster by this factor to be chosen: each needs its own launcher
 settings, and their gains lie within the error of the estimates. A choice of ours. [-]"""
@@ -117,6 +119,7 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
     def seconds_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
         speed = speed_of(plan, nodes, assumptions)
         late = (speed.tpot_s > (job.max_tpot_s or np.inf)) | (speed.ttft_s > (job.max_ttft_s or np.inf))
+        late |= speed.tokens_per_s < asked_tokens_per_s(job)
         # A plan that misses the latency asked for comes after every plan that meets it; else throughput decides.
         return np.where(late, 1e6 * (1 + speed.tpot_s), 1 / np.maximum(speed.tokens_per_s, 1e-9))
 
@@ -137,6 +140,7 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
     shape = tokens_per_s.shape
     ttft_s, tpot_s, queue_s = (_spread(getattr(speed, name), shape) for name in ("ttft_s", "tpot_s", "queue_s"))
     meets = (tpot_s[1] <= (job.max_tpot_s or np.inf)) & (ttft_s[1] <= (job.max_ttft_s or np.inf))
+    meets &= tokens_per_s[1] >= asked_tokens_per_s(job)
     return Estimate(
         fit=fit,
         able=able,
@@ -150,6 +154,11 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
         },
         meets_targets=meets,
     )
+
+
+def asked_tokens_per_s(job: ServingJob) -> float:
+    """Output tokens that arriving requests ask for; a server that makes fewer never catches up. [tokens/s]"""
+    return KEEPS_UP * (job.requests_per_s or 0.0) * float(np.max(job.output_tokens))
 
 
 def kinds_of_parallelism(plan: Plan) -> Number:

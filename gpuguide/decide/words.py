@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from gpuguide.decide.market import OK_DAYS, SCARCE_PROVIDERS
 from gpuguide.decide.market import STALE_DAYS as OLD_DAYS
@@ -72,21 +73,42 @@ def warnings_of(decision: Decision) -> list[Warned]:
         found.append((key, {"as_of": best["as_of"], "days": int(best["age_days"])}))
     if best.get("storage_slow_down", 1.0) > 1.001:
         found.append(("warning_storage_starves", {"slow_down": best["storage_slow_down"]}))
-    ranked = offers.iloc[decision.best_first]
+    ranked = offers[["provider", "gpu", "gpus", "nodes"]].iloc[decision.best_first]
     same = (ranked["gpu"] == best["gpu"]) & (ranked["gpus"] == best["gpus"]) & (ranked["nodes"] == best["nodes"])
     providers = ranked["provider"][same].nunique()
     if best["gpus"] > 1 and providers < SCARCE_PROVIDERS:
         found.append(("warning_scarce", {"gpu": best["gpu"], "gpus": int(best["gpus"]), "providers": int(providers)}))
-    hourly = int(np.argmin(ranked["usd_per_hour"].to_numpy()))
-    if ranked["usd_per_hour"].iloc[hourly] < best["usd_per_hour"] * 0.999 and scenario.preference == "cheapest":
-        other = decision.rows.table(decision.best_first[hourly : hourly + 1]).iloc[0]
+    found += _cheaper_rivals(decision, best)
+    return found
+
+
+def _cheaper_rivals(decision: Decision, best: pd.Series) -> list[Warned]:
+    """The machine with the lowest hourly price, where its run costs more; and a tight one whose run costs less."""
+    found: list[Warned] = []
+    ranked = decision.question.offers["usd_per_hour"].to_numpy()[decision.best_first]
+    hourly = int(np.argmin(ranked))
+    rivals = decision.rows.table(decision.best_first[[hourly, *_first_tight(decision)]])
+    for key, row in zip(("note_dearer_per_hour", "note_tight_is_cheaper"), rivals.to_dict("records"), strict=False):
         values = {
-            "gpu": other["gpu"],
-            "provider": other["provider"],
-            "usd_per_hour": other["usd_per_hour"],
-            "cost_usd": other["cost_total_typical_usd"],
+            "gpu": row["gpu"],
+            "gpus": int(row["gpus"]),
+            "provider": row["provider"],
+            "usd_per_hour": row["usd_per_hour"],
+            "cost_usd": row["cost_total_typical_usd"],
             "best_usd_per_hour": best["usd_per_hour"],
             "best_cost_usd": best["cost_total_typical_usd"],
         }
-        found.append(("note_dearer_per_hour", values))
+        cheaper_hour = values["usd_per_hour"] < values["best_usd_per_hour"] * 0.999
+        cheaper_run = values["cost_usd"] < values["best_cost_usd"] * 0.999
+        if (key == "note_dearer_per_hour" and cheaper_hour and not cheaper_run) or (
+            key == "note_tight_is_cheaper" and cheaper_run and best["fit"] == "fits"
+        ):
+            found.append((key, values))
     return found
+
+
+def _first_tight(decision: Decision) -> list[int]:
+    """Place in the ranking of the best offer that is tight, if there is one."""
+    fit = decision.rows.found.fit
+    tight = np.flatnonzero(fit.verdict[decision.rows.place[decision.best_first]] == 1)
+    return [int(tight[0])] if len(tight) else []
