@@ -239,26 +239,42 @@ UNMEASURED_SHARE = 0.8
 """Matrix multiplication over dense peak where no measurement of the GPU is known; 0.73 to 0.87 on those measured."""
 
 
-def reduce_hop_s(*, message_bytes: Number, ranks: Number, nodes: Nodes, assumptions: Assumptions) -> Number:
-    """
-    One all-reduce inside a serving engine. [s]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reduce:
+    """All-reduce inside a serving engine on the plans' tensor-parallel groups."""
 
-    Notes
-    -----
-    Engines replace the library's start-up by kernels that read all peers' buffers at once, where GPUs reach each other's
-    memory over a fast link; from some MiB on both are alike.
-    """
-    library = network.all_reduce_s(message_bytes=message_bytes, ranks=ranks, nodes=nodes, assumptions=assumptions)
-    start = network.all_reduce_s(
-        message_bytes=network.SMALLEST_MESSAGE_BYTES, ranks=ranks, nodes=nodes, assumptions=assumptions
+    ranks: Number
+    nodes: Nodes
+    start_s: Number  # of the library, (plan, node) [s]
+    saved: Number  # part of the start-up that an engine's own kernel saves, (band, plan, node) [-]
+    efficiency: Number  # of the link, (band, 1, 1) [-]
+
+    def seconds(self, message_bytes: Number) -> Number:
+        """
+        Time of one all-reduce, (band, plan, node). [s]
+
+        Notes
+        -----
+        Engines replace the library's start-up by kernels that read all peers' buffers at once, where GPUs reach each
+        other's memory over a fast link; from some MiB on both are alike. Over PCIe the ring of a machine is as fast as
+        its links, also where the table was taken without peer access.
+        """
+        library: Number = network.all_reduce_s(message_bytes=message_bytes, ranks=self.ranks, nodes=self.nodes)
+        if not np.all(self.nodes.fast_link):
+            traffic = 2.0 * (1.0 - 1.0 / np.asarray(self.ranks)) * message_bytes
+            paired = self.start_s + traffic / (PCIE_RING_SHARE * self.nodes.pcie_bytes_per_s)
+            alone = self.nodes.fast_link | (np.asarray(self.ranks) > self.nodes.gpus_per_node)
+            library = np.where(alone, library, np.minimum(library, paired))
+        return (library - self.saved) / self.efficiency
+
+
+def reduce_on(*, ranks: Number, nodes: Nodes, assumptions: Assumptions) -> Reduce:
+    """All-reduce of groups of the given ranks, whatever the message."""
+    start = network.all_reduce_s(message_bytes=network.SMALLEST_MESSAGE_BYTES, ranks=ranks, nodes=nodes)
+    saved = (1.0 - assumptions["serving_speed_reduce_start"]) * np.where(nodes.fast_link, start, 0.0)
+    return Reduce(
+        ranks=ranks, nodes=nodes, start_s=start, saved=saved, efficiency=assumptions["network_link_efficiency"]
     )
-    quick = library - (1.0 - assumptions["serving_speed_reduce_start"]) * start
-    if np.all(nodes.fast_link):
-        return quick
-    traffic = 2.0 * (1.0 - 1.0 / np.asarray(ranks)) * message_bytes
-    paired = start + traffic / (PCIE_RING_SHARE * nodes.pcie_bytes_per_s)
-    inside = np.asarray(ranks) <= nodes.gpus_per_node
-    return np.where(nodes.fast_link, quick, np.where(inside, np.minimum(library, paired), library))
 
 
 PCIE_RING_SHARE = 0.45
@@ -340,6 +356,12 @@ def rates(*, model: Model, job: ServingJob, nodes: Nodes, assumptions: Assumptio
     )
 
 
+def reduce_of(*, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Reduce | None:
+    """All-reduce of the plans' tensor-parallel groups; None where all are single GPUs."""
+    ranks, _ = attention_layout(job=job, plan=plan)
+    return reduce_on(ranks=ranks, nodes=nodes, assumptions=assumptions) if np.any(np.asarray(ranks) > 1) else None
+
+
 def decode_step(
     *,
     running: Number,
@@ -349,6 +371,7 @@ def decode_step(
     plan: Plan,
     nodes: Nodes,
     known: Rates,
+    reduce: Reduce | None,
     assumptions: Assumptions,
 ) -> Step:
     """
@@ -362,6 +385,8 @@ def decode_step(
         Their mean length so far. [tokens]
     known : Rates
         From `rates` for the same model, job and nodes.
+    reduce : Reduce or None
+        From `reduce_of` for the same job and plan.
 
     Returns
     -------
@@ -404,11 +429,8 @@ def decode_step(
     cached = cache_bytes(model=model, tokens=context, job=job, tensor_parallel=tensor)
     cache_s = requests * cached * (tensor / split) / known.cache_bandwidth
     reduce_s: Number = 0.0
-    if np.any(tensor > 1):
-        message = tokens * model.hidden * ACTIVATION_BYTES
-        reduce_s = (
-            2.0 * model.layers * reduce_hop_s(message_bytes=message, ranks=tensor, nodes=nodes, assumptions=assumptions)
-        )
+    if reduce is not None:
+        reduce_s = 2.0 * model.layers * reduce.seconds(tokens * model.hidden * ACTIVATION_BYTES)
     overhead = known.host_s + np.zeros_like(requests)
     if engine_class(job.engine) == "eager":
         # The host launches ahead while the GPU works: only what it falls behind is seen.

@@ -14,10 +14,10 @@ from gpuguide.estimate import network
 from gpuguide.estimate.decode import (
     ACTIVATION_BYTES,
     Rates,
+    Reduce,
     attention_layout,
     beside,
     engine_class,
-    reduce_hop_s,
     split_work,
 )
 from gpuguide.spec.assumptions import Assumptions
@@ -68,6 +68,7 @@ def prompt_time(
     plan: Plan,
     nodes: Nodes,
     known: Rates,
+    reduce: Reduce | None,
     assumptions: Assumptions,
     prompts: Number = 1.0,
 ) -> Prompt:
@@ -80,8 +81,8 @@ def prompt_time(
         Length of the prompt. [tokens]
     prompts : number or array
         Prompts taken together. [-]
-    known : Rates
-        From `decode.rates` for the same model, job and nodes.
+    known, reduce :
+        From `decode.rates` and `decode.reduce_of` for the same model, job, plan and nodes.
 
     Returns
     -------
@@ -121,15 +122,12 @@ def prompt_time(
     mixed_links_s: Number = 0.0
     per_chunk = together / chunks
     full = np.maximum(per_chunk, np.minimum(whole, MIXED_TOKENS))
-    if np.any(np.asarray(tensor) > 1):
-        each = 2.0 * model.layers * chunks
-
-        def hop(size: Number) -> Number:
-            message = size * model.hidden * ACTIVATION_BYTES
-            return reduce_hop_s(message_bytes=message, ranks=tensor, nodes=nodes, assumptions=assumptions)
-
-        links_s = each * hop(per_chunk)
-        mixed_links_s = each * (per_chunk / full) * hop(full)
+    if reduce is not None:
+        each, width = 2.0 * model.layers * chunks, model.hidden * ACTIVATION_BYTES
+        links_s = each * reduce.seconds(per_chunk * width)
+        mixed_links_s = links_s
+        if kind in MIXING and np.any(full > per_chunk):
+            mixed_links_s = each * (per_chunk / full) * reduce.seconds(full * width)
     if model.is_moe and np.any(np.asarray(sharing) > 1):
         sent = per_chunk * model.hidden * ACTIVATION_BYTES * np.minimum(model.experts_per_token, ranks)
         swap = network.all_to_all_s(message_bytes=sent, ranks=ranks, nodes=nodes, assumptions=assumptions)

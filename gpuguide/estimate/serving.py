@@ -170,10 +170,12 @@ GRID_TOP = 4096.0
 
 def _loaded(model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> _Load:
     known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
+    reduce = decode.reduce_of(job=job, plan=plan, nodes=nodes, assumptions=assumptions)
     prompt = prefill.prompt_time(
-        tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
-    )
-    return _Load(model, job, plan, nodes, assumptions, known, prompt)
+        tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, reduce=reduce,
+        assumptions=assumptions,
+    )  # fmt: skip
+    return _Load(model, job, plan, nodes, assumptions, known, reduce, prompt)
 
 
 def _open(load: _Load, arriving: Number, most: Number) -> tuple[_State, Number, Number, NDArray[np.bool_]]:
@@ -220,20 +222,25 @@ class _Load:
 
     def __init__(
         self, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions,
-        known: decode.Rates, prompt: prefill.Prompt,
+        known: decode.Rates, reduce: decode.Reduce | None, prompt: prefill.Prompt,
     ) -> None:  # fmt: skip
         self.model, self.job, self.plan, self.nodes, self.assumptions = model, job, plan, nodes, assumptions
-        self.known, self.prompt = known, prompt
+        self.known, self.reduce, self.prompt = known, reduce, prompt
         _, sharing = decode.attention_layout(job=job, plan=plan)
         self.groups = sharing if job.attention_data_parallel else 1.0  # each takes its own prompts
+
+    def step(self, running: Number) -> decode.Step:
+        """One decode step with the given number of requests."""
+        job = self.job
+        return decode.decode_step(
+            running=running, context=job.prompt_tokens + job.output_tokens / 2.0, model=self.model, job=job,
+            plan=self.plan, nodes=self.nodes, known=self.known, reduce=self.reduce, assumptions=self.assumptions,
+        )  # fmt: skip
 
     def at(self, running: Number) -> _State:
         """Times with the given number of requests in prefill or decode."""
         job, local = self.job, running / self.groups
-        step = decode.decode_step(
-            running=running, context=job.prompt_tokens + job.output_tokens / 2.0, model=self.model, job=job,
-            plan=self.plan, nodes=self.nodes, known=self.known, assumptions=self.assumptions,
-        )  # fmt: skip
+        step = self.step(running)
         step_s = step.total / (1.0 + job.speculative_tokens)
         admitted_s = queueing.admitted_s(
             prefill_s=self.prompt.alone_s, step_s=step_s, host_s=self.assumptions["serving_speed_arrival_s"]
@@ -250,10 +257,7 @@ class _Load:
 
 def prompt_s(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Floats:
     """Time from a prompt's start to its first token on an otherwise idle replica, (band, plan, node). [s]"""
-    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
-    return prefill.prompt_time(
-        tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, assumptions=assumptions
-    ).alone_s
+    return _loaded(model, job, plan, nodes, assumptions).prompt.alone_s
 
 
 def static_batch_tokens_per_s(
@@ -266,14 +270,11 @@ def static_batch_tokens_per_s(
     -----
     The batch is the job's concurrency; whether its cache fits is not asked.
     """
-    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
+    load = _loaded(model, job, plan, nodes, assumptions)
     start = prefill.prompt_time(
-        tokens=job.prompt_tokens, prompts=job.concurrency, model=model, job=job, plan=plan, nodes=nodes, known=known,
-        assumptions=assumptions,
-    )  # fmt: skip
-    step = decode.decode_step(
-        running=job.concurrency, context=job.prompt_tokens + job.output_tokens / 2.0, model=model, job=job, plan=plan,
-        nodes=nodes, known=known, assumptions=assumptions,
+        tokens=job.prompt_tokens, prompts=job.concurrency, model=model, job=job, plan=plan, nodes=nodes,
+        known=load.known, reduce=load.reduce, assumptions=assumptions,
     )  # fmt: skip
     steps = job.output_tokens / (1.0 + job.speculative_tokens)
-    return np.asarray(job.concurrency * job.output_tokens / (start.alone_s + steps * step.total), dtype=np.float64)
+    seconds = start.alone_s + steps * load.step(job.concurrency).total
+    return np.asarray(job.concurrency * job.output_tokens / seconds, dtype=np.float64)
