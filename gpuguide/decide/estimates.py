@@ -105,7 +105,8 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
 def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estimate:
     """Memory, latency and throughput of serving a model."""
     shapes = question.shapes
-    sizes, size_of_shape = sizes_of(shapes)
+    large = np.asarray(job.engine.is_large(shapes.memory_bytes, shapes.architecture), dtype=np.float64)
+    sizes, size_of_shape = sizes_of(shapes, np.broadcast_to(large, shapes.gpus.shape))
     # Engines fall back to wider arithmetic for weights in a format the card cannot multiply, so none is ruled out.
     able = np.ones(len(shapes), dtype=np.bool_)
 

@@ -58,14 +58,15 @@ def verdict_of(
     return np.where(fits, 0, np.where(typical <= usable_bytes, 1, 2))
 
 
-def sizes_of(shapes: Nodes) -> tuple[Nodes, Index]:
+def sizes_of(shapes: Nodes, *more: NDArray[np.float64]) -> tuple[Nodes, Index]:
     """
     The distinct machine sizes among shapes, and the place of each shape's size.
 
     Which plans are legal, and how much memory they need, depends on how many GPUs there are and how they are joined,
-    hardly on which: both are asked once per size instead of once per shape.
+    hardly on which: both are asked once per size instead of once per shape. What else memory depends on is given as
+    `more`, one value per shape.
     """
-    keys = np.stack([shapes.gpus_per_node, shapes.nodes, shapes.ring.domain_gpus])
+    keys = np.stack([shapes.gpus_per_node, shapes.nodes, shapes.ring.domain_gpus, *more])
     _, first, back = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     return shapes.take(first), back.ravel()
 

@@ -133,8 +133,8 @@ class Scenario(BaseModel):
     max_ttft_s: Positive | None = Field(None, description="Longest time to first token. [s]")
     max_tpot_s: Positive | None = Field(None, description="Longest time per output token. [s]")
     engine: str = Field("vllm", description="Serving engine: vllm, sglang, tensorrt-llm, llama.cpp, transformers.")
-    memory_utilization: Annotated[float, Field(gt=0.05, le=1.0)] = Field(
-        0.9, description="Share of the card an engine may take."
+    memory_utilization: Annotated[float, Field(gt=0.05, le=1.0)] | None = Field(
+        None, description="Share of the card an engine may take; default the engine's own."
     )
     hours_per_month: Annotated[float, Field(gt=0, le=744)] = Field(730.0, description="Hours rented a month. [h]")
     load: Literal["steady", "office", "bursts"] = Field("steady", description="Load pattern over the rented hours.")
