@@ -47,7 +47,8 @@ class States:
     gradients_tied: Number  # two parts of a tied embedding's gradient while they are summed
     optimizer: Number
     step: Number  # temporaries of the optimizer step
-    buckets: Number  # communication copies of gradients
+    copies: Number  # gradient buckets of plain data parallelism, as large as the gradients
+    bucket: Number  # the largest bucket of sharded training, the one part with a band
     gathered: Number  # sharded weights put together for use, and one layer's gradients before they are shared out
     start: Number  # flat copy while sharded states are set up
     casts: Number  # 16-bit copies of weights under autocast, all of them
@@ -141,23 +142,23 @@ def training_states(
     step = share(1, _step_bytes(job, dense, widths, states.dense), _step_bytes(job, experts, widths, states.experts))
     # Fully sharded states are stepped group by group.
     step = np.where(stage >= 3, np.minimum(step, job.step_group_params * (widths.gradient + widths.master)), step)
-    buckets = np.where(
-        (stage == 0) & np.greater(plan.data_parallel * plan.context_parallel, 1) & (recipe.master_bytes == 0),
-        full_gradients,
-        np.where(stage > 0, np.minimum(bucket_bytes, full_gradients), 0.0),
-    )
+    contiguous = recipe.master_bytes > 0 and recipe.gradient_bytes >= recipe.master_bytes
+    exchanged = np.greater(plan.data_parallel * plan.context_parallel, 1)
+    copies = np.where((stage == 0) & exchanged, 0.0 if recipe.master_bytes else full_gradients, 0.0)
+    bucket = np.where(stage > 0, 0.0 if contiguous else np.minimum(bucket_bytes, full_gradients), 0.0)
     if job.optimizer.fused_backward:
         largest = np.maximum(layer_gradients, np.maximum(trained.embedding, trained.head) * widths.gradient)
         gradients, head_gradients, step = np.minimum(gradients, largest), np.minimum(head_gradients, largest), 0.0
         late = 0.0
-    # Megatron steps on the host from gradients left on the GPU; ZeRO-Offload moves gradients as they come.
-    moves_gradients = on_host & ((recipe.master_bytes == 0) | (recipe.gradient_bytes < recipe.master_bytes))
-    gradients = np.where(moves_gradients, np.minimum(gradients, layer_gradients + bucket_bytes), gradients)
-    head_gradients = np.where(moves_gradients, np.minimum(head_gradients, gradients), head_gradients)
-    optimizer, step = np.where(on_host, 0.0, optimizer), np.where(on_host, 0.0, step)
+    if np.any(on_host):
+        # Megatron steps on the host from gradients left on the GPU; ZeRO-Offload moves gradients as they come.
+        if not contiguous:
+            gradients = np.where(on_host, np.minimum(gradients, layer_gradients), gradients)
+            head_gradients = np.where(on_host, np.minimum(head_gradients, gradients), head_gradients)
+        optimizer, step = np.where(on_host, 0.0, optimizer), np.where(on_host, 0.0, step)
+        weights = np.where(all_on_host, 0.0, weights)
     if job.optimizer.paged:
         optimizer = optimizer * paged_share
-    weights = np.where(all_on_host, 0.0, weights)
     cast_width = 2.0 if recipe.autocast else 0.0
     gather_linear = cast_width or base.gathered
     # Two layers (one in use, one fetched ahead) and what lies outside layers; one layer's gradients before reduction.
@@ -165,7 +166,9 @@ def training_states(
     sharded = ((stage >= 3) & np.greater(replicas, 1)) | all_on_host
     whole = split.blocks * base.linear + split.outside * base.outside + split.experts * base.expert
     flat = np.where((stage == 1) | (stage == 2), (dense + experts) * widths.weight, 0.0)
-    casts = np.where(sharded, 0.0, 1.0) * cast_width
+    casts = np.where(sharded, 0.0, 1.0) * cast_width if cast_width else 0.0
+    # Gradients stand through the forward pass when they accumulate, or live in one buffer made at the start.
+    accumulates = np.greater(job.global_batch, plan.micro_batch * plan.data_parallel)
     return States(
         weights=weights,
         gradients=gradients,
@@ -174,13 +177,14 @@ def training_states(
         gradients_tied=summed,
         optimizer=optimizer,
         step=step,
-        buckets=buckets,
+        copies=copies,
+        bucket=bucket,
         gathered=np.where(sharded, gathered, 0.0),
         start=np.where(sharded, (whole + gathered) * job.unsharded_start, flat),
         casts=casts * (split.blocks + split.experts),
         casts_head=casts * model.params_lm_head / plan.tensor_parallel,
         casts_layer=casts * split.layer,
-        keeps_gradients=_keeps_gradients(job, plan),
+        keeps_gradients=np.where(accumulates | contiguous, 1.0, 0.0),
     )
 
 
@@ -290,10 +294,3 @@ def _step_bytes(job: TrainingJob, params: Number, widths: _Widths, states: Numbe
         # The shard's gradients are laid out flat, then raised to the master's width.
         temporary = temporary + params * (widths.gradient + widths.master)
     return temporary
-
-
-def _keeps_gradients(job: TrainingJob, plan: Plan) -> Number:
-    """Gradients stand through the forward pass when they accumulate, or live in one buffer made at the start."""
-    accumulates = np.greater(job.global_batch, plan.micro_batch * plan.data_parallel)
-    contiguous = job.recipe.master_bytes > 0 and job.recipe.gradient_bytes >= job.recipe.master_bytes
-    return np.where(accumulates | contiguous, 1.0, 0.0)

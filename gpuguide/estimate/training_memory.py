@@ -87,7 +87,7 @@ def training_memory(
         optimizer=fullest.optimizer,
         activations=fullest.activations,
         logits=fullest.logits,
-        buffers=fullest.buffers,
+        buffers=fullest.copies + fullest.passing,
         reserved=reserve,
         phase=fullest.phase,
     )
@@ -130,13 +130,17 @@ def _reserve(
     It keeps a share of the most that comes and goes within a step, whenever that was, and a small share of what stands.
     """
     kernel = "eager" if job.attention == "eager" or model.is_moe else "fused"
+    # Moments of the two passes share their standing buffers: the largest of what passes is enough.
     dynamic: Number = 0.0
+    largest: dict[int, tuple[Number, Number]] = {}
     for moment in moments:
-        dynamic = np.maximum(dynamic, moment.activations + moment.logits + moment.buffers)
-    standing = fullest.weights + fullest.gradients + fullest.optimizer
+        _, seen = largest.get(id(moment.copies), (0.0, 0.0))
+        largest[id(moment.copies)] = moment.copies, np.maximum(seen, moment.dynamic)
+    for copies, passing in largest.values():
+        dynamic = np.maximum(dynamic, copies + passing)
     allocator = (
         assumptions[f"training_memory_allocator_{kernel}"] * dynamic
-        + assumptions["training_memory_allocator_states"] * standing
+        + assumptions["training_memory_allocator_states"] * fullest.standing
     )
     return allocator + process_bytes(plan=plan, assumptions=assumptions)
 
@@ -228,92 +232,110 @@ def _in_flight(job: TrainingJob, plan: Plan) -> Number:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Moment:
-    """What is alive at one moment. [bytes]"""
+    """
+    What is alive at one moment. [bytes]
+
+    What stands follows plan and machine, what passes follows band and plan: kept apart so that arrays stay small.
+    """
 
     phase: Number
     weights: Number
     gradients: Number
     optimizer: Number
+    copies: Number  # buffers that stand
     activations: Number
     logits: Number
-    buffers: Number
+    passing: Number  # buffers that pass
+
+    @property
+    def standing(self) -> Number:
+        """What the allocator holds for the whole step, buffers left out. [bytes]"""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def dynamic(self) -> Number:
+        """What comes and goes, standing buffers left out. [bytes]"""
+        return self.activations + self.logits + self.passing
 
     @property
     def total(self) -> Number:
-        return self.weights + self.optimizer + self.gradients + self.activations + self.logits + self.buffers
+        """All of it. [bytes]"""
+        return (self.standing + self.copies) + self.dynamic
+
+
+MOMENT_PARTS = ("phase", "weights", "gradients", "optimizer", "copies", "activations", "logits", "passing")
 
 
 def _moments(states: States, passing: _Passing, loss: Number, first_pass: Number) -> list[_Moment]:
     """Candidates for the fullest moment; the last stage's loss stands beside states as large as the first's."""
     forward, backward, step = (float(PHASES.index(name)) for name in ("forward", "backward", "step"))
+    growing = 1 - states.keeps_gradients
     standing = states.gradients * states.keeps_gradients
-    head = standing + states.gradients_head * (1 - states.keeps_gradients)
-    shared = states.buckets + states.gathered
-    casts = np.where(np.equal(passing.recomputes, 1), 0.0, states.casts) + states.casts_head
-    one_cast = states.casts_layer
+    shared = states.copies + states.gathered
+    casts = np.where(np.equal(passing.recomputes, 1), 0.0, states.casts)
+    recast = np.where(np.equal(passing.recomputes, 1), states.casts_layer, 0.0)
     none = np.float64(0.0)
 
     def moment(
         phase: float,
         *,
-        gradients: Number,
+        gradients: Number = standing,
         activations: Number = none,
         logits: Number = none,
+        copies: Number = shared,
         buffers: Number,
         optimizer: Number = states.optimizer,
     ) -> _Moment:
         return _Moment(
-            phase=phase, weights=states.weights, gradients=gradients, optimizer=optimizer,
-            activations=activations, logits=logits, buffers=buffers,
+            phase=phase, weights=states.weights, gradients=gradients, optimizer=optimizer, copies=copies,
+            activations=activations, logits=logits, passing=buffers + states.bucket,
         )  # fmt: skip
 
-    return [
-        moment(
-            backward,
-            gradients=standing,
-            activations=passing.stored_last,
-            logits=loss * passing.logits_backward,
-            buffers=shared + casts,
-        ),
-        # Autocast holds 16-bit copies of all weights until the forward pass is left.
-        moment(
-            forward,
-            gradients=standing,
-            activations=passing.stored_last,
-            logits=loss * passing.logits_forward,
-            buffers=shared + states.casts + states.casts_head,
-        ),
-        moment(
-            backward,
-            gradients=head,
-            activations=passing.stored_first + passing.layer + passing.turn,
-            logits=passing.logits_held,
-            buffers=shared + casts - states.casts_head + np.where(np.equal(passing.recomputes, 1), one_cast, 0.0),
-        ),
-        moment(
-            backward,
-            gradients=standing + states.gradients_bottom * (1 - states.keeps_gradients),
-            activations=passing.kept_layer + passing.layer + passing.inside + passing.entry,
-            logits=passing.logits_held,
-            buffers=shared + one_cast,
-        ),
-        moment(
-            backward,
-            gradients=states.gradients,
-            activations=passing.entry,
-            logits=passing.logits_held,
-            buffers=shared + states.gradients_tied,
-        ),
-        moment(step, gradients=states.gradients, buffers=states.buckets + states.step),
-        moment(
-            forward,
-            gradients=none,
-            optimizer=none,
-            activations=first_pass * (passing.stored_last + passing.layer),
-            logits=first_pass * passing.logits_forward,
-            buffers=states.start,
-        ),
-    ]
+    turn = moment(
+        backward,
+        activations=passing.stored_last,
+        logits=loss * passing.logits_backward,
+        buffers=casts + states.casts_head,
+    )
+    # Autocast holds 16-bit copies of all weights until the forward pass is left.
+    forward_end = moment(
+        forward,
+        activations=passing.stored_last,
+        logits=loss * passing.logits_forward,
+        buffers=states.casts + states.casts_head,
+    )
+    last_layer = moment(
+        backward,
+        gradients=standing + states.gradients_head * growing,
+        activations=passing.stored_first + passing.layer + passing.turn,
+        logits=passing.logits_held,
+        buffers=casts + recast,
+    )
+    first_layer = moment(
+        backward,
+        gradients=standing + states.gradients_bottom * growing,
+        activations=passing.kept_layer + passing.layer + passing.inside + passing.entry,
+        logits=passing.logits_held,
+        buffers=states.casts_layer,
+    )
+    embedding = moment(
+        backward,
+        gradients=states.gradients,
+        activations=passing.entry,
+        logits=passing.logits_held,
+        buffers=states.gradients_tied,
+    )
+    stepping = moment(step, gradients=states.gradients, copies=states.copies + states.step, buffers=none)
+    starting = moment(
+        forward,
+        gradients=none,
+        optimizer=none,
+        activations=first_pass * (passing.stored_last + passing.layer),
+        logits=first_pass * passing.logits_forward,
+        copies=states.start,
+        buffers=none,
+    )
+    return [turn, forward_end, last_layer, first_layer, embedding, stepping, starting]
 
 
 def _fullest(moments: list[_Moment]) -> _Moment:
@@ -324,12 +346,12 @@ def _fullest(moments: list[_Moment]) -> _Moment:
         fuller = np.greater(other, total)
         if not np.any(fuller):
             continue
+        if np.all(fuller):
+            best, total = candidate, other
+            continue
         total = np.where(fuller, other, total)
         best = _Moment(
-            **{
-                name: _choose(fuller, getattr(candidate, name), getattr(best, name))
-                for name in ("phase", "weights", "gradients", "optimizer", "activations", "logits", "buffers")
-            }
+            **{part: _choose(fuller, getattr(candidate, part), getattr(best, part)) for part in MOMENT_PARTS}
         )
     return best
 
