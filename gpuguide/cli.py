@@ -83,7 +83,10 @@ def decide(
     for one in asked:
         decision = answer(catalog.resolve(one))
         if as_json:
-            _print_json(decision.as_json(top=top, include_rejected=all_), indent=None if len(asked) > 1 else 2)
+            from gpuguide.show.words import spoken
+
+            answered = decision.as_json(top=top, include_rejected=all_) | spoken(decision)
+            _print_json(answered, indent=None if len(asked) > 1 else 2)
         elif as_csv:
             _print_csv(decision.table(top=top, include_rejected=all_), header=one is asked[0])
         else:

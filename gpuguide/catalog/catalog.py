@@ -168,6 +168,8 @@ class Catalog:
             If a name is unknown or a value impossible; one sentence each.
         """
         scenario = self._with_known_names(scenario)
+        if scenario.currency.upper() != "USD" and scenario.currency_per_usd is None:
+            raise InvalidScenario("currency", scenario.currency, "give its exchange rate too, currency_per_usd")
         found = self._model(scenario)
         job: object
         if scenario.is_media:

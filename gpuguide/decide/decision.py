@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_REJECTED = 500
 """Of the offers that do not fit, so many are listed in `Decision.rejected`."""
+ALWAYS_SHOWN = ("tokens_per_s", "step_s", "mfu", "ttft_s", "tpot_s")
+"""Speeds that a row of the JSON names even where the workload has none."""
 SPEED_BANDS = ("tokens_per_s", "step_s", "mfu", "ttft_s", "tpot_s", "queue_s", "items_per_s", "batch_s")
 SPEED_PARTS = (
     "compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s", "expert_parallel_s",
@@ -146,7 +148,11 @@ def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:
     memory = {part: row[f"memory_{part}_bytes"] for part in PARTS}
     memory |= {"total": row["memory_total_typical_bytes"]}
     memory |= {f"total_{band}": row[f"memory_total_{band}_bytes"] for band in ("low", "high")}
-    speed: dict[str, Any] = {name: _band(row, f"{name}_{{}}") for name in SPEED_BANDS if f"{name}_typical" in row}
+    speed: dict[str, Any] = {
+        name: _band(row, f"{name}_{{}}") if f"{name}_typical" in row else None
+        for name in SPEED_BANDS
+        if name in ALWAYS_SHOWN or f"{name}_typical" in row
+    }
     speed |= {name: row[name] for name in SPEED_PARTS if name in row}
     cost = {part: row[f"cost_{part}_usd"] for part in COST_PARTS} | {"total": _band(row, "cost_total_{}_usd")}
     nested = {name: row[name] for name in PLACE} | {

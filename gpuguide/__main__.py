@@ -1,0 +1,5 @@
+"""`python -m gpuguide` is the command line."""
+
+from gpuguide.cli import main
+
+main()
