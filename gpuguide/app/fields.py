@@ -141,7 +141,8 @@ class LogField(Field):
         return [row]
 
     def _slid(self, value: float) -> None:
-        if not self._quiet:
+        # The browser sends a place back that it was just given: only another place is a move.
+        if not self._quiet and (self.value is None or self._place(value) != self._place(float(self.value))):
             self._report(self._snapped(value))
             self._quietly(self._show_box)
 
@@ -182,8 +183,15 @@ class LogField(Field):
 
     def _show(self) -> None:
         if self.value is not None:
-            self._slider.value = min(max(float(self.value), self.control.low), self.control.high)
+            slider = self._slider
+            slider.value = slider.base ** (slider.min + slider.step * self._place(float(self.value)))
         self._show_box()
+
+    def _place(self, value: float) -> int:
+        """The nearest step of the slider."""
+        slider = self._slider
+        inside = min(max(value, self.control.low), self.control.high)
+        return round((math.log(inside, slider.base) - slider.min) / slider.step)
 
     def _show_box(self) -> None:
         self._box.value = self.said()
@@ -219,7 +227,8 @@ class ChoiceField(Field):
         return value
 
     def _show(self) -> None:
-        self._list.value = self._listed()
+        if self.value is not None or AUTO in self.options:
+            self._list.value = self._listed()
 
     def _translate(self) -> None:
         self._list.options = [(self._named(value), value) for value in self.options]

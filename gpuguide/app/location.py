@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 import anywidget
 import traitlets
 
 from gpuguide.app.chart import STATIC
 from gpuguide.show.theme import css_variables
-
-LONGEST_QUERY = 8_000
-MOST_KEYS = 100
+from gpuguide.spec.link import read_query, write_query
 
 Handler = Callable[[Mapping[str, Any]], None]
 
@@ -55,29 +52,4 @@ class Browser(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships no 
         self.send({"kind": "file", "filename": filename, "type": media_type}, [content])
 
 
-def read_query(search: str | None) -> dict[str, str]:
-    """Keys and values of an address; what is too long to be meant is dropped."""
-    query = (search or "").removeprefix("?")
-    if len(query) > LONGEST_QUERY:
-        query = query[:LONGEST_QUERY].rpartition("&")[0]
-    try:
-        return dict(parse_qsl(query, keep_blank_values=False, max_num_fields=MOST_KEYS, errors="replace"))
-    except ValueError:
-        return {}
-
-
-def write_query(values: Mapping[str, Any]) -> str:
-    """Short and readable: numbers without needless digits, lists joined by commas."""
-    return urlencode({key: _plain(value) for key, value in values.items()}, safe=",/:")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    if isinstance(value, float):
-        long = str(int(value)) if value.is_integer() and abs(value) < 1e18 else repr(value)
-        short = f"{value:g}".replace("e+0", "e").replace("e+", "e")
-        return short if float(short) == value and len(short) < len(long) else long
-    return str(value)
+__all__ = ["Browser", "read_query", "write_query"]

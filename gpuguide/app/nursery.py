@@ -128,10 +128,6 @@ def _warm() -> None:
     import warnings
 
     warnings.simplefilter("ignore")
-    import ipykernel.ipkernel
-    import ipykernel.kernelapp
-    import IPython.core.completer
-    import ipywidgets
     import itables  # noqa: F401
 
     from gpuguide.app import warm_up
@@ -162,10 +158,13 @@ def _grow_up(connection: socket.socket, asked: dict[str, Any]) -> None:
     sys.argv = ["ipykernel_launcher", *asked["arguments"]]
     code = 1
     try:
+        import ipywidgets
         from ipykernel.kernelapp import IPKernelApp
 
-        app = IPKernelApp.instance()
+        app = IPKernelApp.instance(log_level="ERROR")
         app.initialize(asked["arguments"])
+        # Imported before there was a kernel, ipywidgets has not told it that all states may be asked for at once.
+        ipywidgets.load_ipython_extension(app.shell)
         app.start()
         code = 0
     finally:

@@ -15,8 +15,8 @@ import ipywidgets as widgets
 from gpuguide.app.chart import Chart
 from gpuguide.app.location import Browser, read_query, write_query
 from gpuguide.app.panel import Groups, Panel
-from gpuguide.errors import GuideError
 from gpuguide.app.wording import error_sentence
+from gpuguide.errors import GuideError
 from gpuguide.show import verdict
 from gpuguide.show.html import Html, button, join, tag
 from gpuguide.show.tables import as_csv
@@ -253,9 +253,10 @@ class Page:
         said = (verdict.verdict_box(self.decision, self.text), verdict.warnings(self.decision, self.text))
         self._verdict.value = join(said)
         self._tiles.value = verdict.tiles(self.decision, self.text)
+        show = self._guarded(lambda card: self._show(card, answer))  # one broken picture spoils no other
         for card in self.declaration.cards:
             if not card.slow:
-                self._show(card, answer)
+                show(card)
         self._address()
         if any(card.slow for card in self.declaration.cards):
             self._soon(answer)
@@ -274,17 +275,17 @@ class Page:
         if self._pending is not None:
             self._pending.cancel()
 
-        def draw(_: Any = None) -> None:
+        def draw() -> None:
             for card in self.declaration.cards:
                 if card.slow and answer.decision is self.decision:
-                    self._show(card, answer)
+                    self._guarded(lambda card: self._show(card, answer))(card)
 
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # outside a kernel: at once
             draw()
         else:
-            self._pending = loop.call_later(SLOW_AFTER_S, self._guarded(draw), None)
+            self._pending = loop.call_later(SLOW_AFTER_S, draw)
 
     def _neighbour(self, changes: Mapping[str, Any]) -> Decision:
         given = self.panel.given() | {"language": self.text.language} | dict(changes)

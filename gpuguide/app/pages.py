@@ -34,7 +34,7 @@ def _decided(draw: Any) -> Any:
 
 
 RANKING = Card(key="ranking", draw=_decided(tables.ranking_table), chart=False, wide=True, download=True)
-MEMORY = Card(key="memory", draw=_decided(figures.memory_by_gpu))
+MEMORY = Card(key="memory", draw=_decided(figures.memory_by_gpu), wide=True)
 COST = Card(key="cost", draw=_decided(figures.cost_of_offers))
 PARTS = Card(key="parts", draw=_decided(tables.memory_table), chart=False)
 FUNNEL = Card(key="funnel", draw=_decided(tables.funnel), chart=False)

@@ -1,6 +1,5 @@
 """How it looks: a decision and a language in, figures, tables and sentences out."""
 
-from gpuguide.show import figures, tables, theme
-from gpuguide.show.verdict import verdict
+from gpuguide.show import figures, remedies, sweeps, tables, theme, verdict
 
-__all__ = ["figures", "tables", "theme", "verdict"]
+__all__ = ["figures", "remedies", "sweeps", "tables", "theme", "verdict"]

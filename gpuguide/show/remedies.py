@@ -6,18 +6,18 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuguide.decide.remedies import Remedy, remedies
 from gpuguide.show.html import Html, button, tag
 from gpuguide.show.tables import empty
 from gpuguide.text import Text
 
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
+    from gpuguide.decide.remedies import Remedy
 
 
 def remedy_list(decision: Decision, text: Text) -> Html:
     """Changes that make the job fit, or make it cheaper or faster, best first."""
-    lines = [_line(remedy, text) for remedy in remedies(decision)]
+    lines = [_line(remedy, text) for remedy in decision.remedies]
     return tag("ul", lines, class_="gg-remedies") if lines else empty(text("remedy.none"))
 
 

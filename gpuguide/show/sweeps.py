@@ -10,6 +10,7 @@ from gpuguide.errors import GuideError
 from gpuguide.show import figures
 from gpuguide.show.figures import Figure
 from gpuguide.text import Text
+from gpuguide.units import GIB
 
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
@@ -26,13 +27,15 @@ def across_context(ask: Ask, decision: Decision, text: Text) -> Figure:
     most = decision.question.model.max_context if hasattr(decision.question.model, "max_context") else None
     contexts = _powers(here / 8, min(here * 8, most or here * 8))
     pinned = _pinned(best)
-    rows = [_first(_try(ask, {"max_context": int(size), **_within(decision, size), **pinned})) for size in contexts]
-    need = [math.nan if row is None else row["memory_total_typical_bytes"] / 2**30 for row in rows]
+    answers = [_try(ask, {"max_context": int(size), **_within(decision, size), **pinned}) for size in contexts]
+    # What does not fit is drawn too: the place where the line crosses is the answer.
+    rows = [None if answer is None or (top := answer.top(1)).empty else top.iloc[0] for answer in answers]
+    need = [math.nan if row is None else row["memory_total_typical_bytes"] / GIB for row in rows]
     series = {text("chart.need"): (contexts, need)}
     if best is not None:
         series[text("chart.usable_line", machine=f"{int(best['gpus'])}× {best['gpu']}")] = (
             contexts,
-            [best["usable_bytes"] / 2**30] * len(contexts),
+            [best["usable_bytes"] / GIB] * len(contexts),
         )
     return figures.lines(
         text, series, x=text("chart.context"), y=text("chart.gib_per_gpu"), label=text("chart.context_label"), mark=here
@@ -59,7 +62,7 @@ def across_load(ask: Ask, decision: Decision, text: Text) -> Figure:
 def across_sizes(ask: Ask, decision: Decision, text: Text) -> Figure:
     """Cost of the whole run against its length, for each number of GPUs: the price of haste."""
     sizes, hours, cost = [], [], []
-    for power in range(0, 12):
+    for power in range(12):
         row = _first(_try(ask, {"gpus": 2**power}))
         if row is not None:
             sizes.append(2**power)
@@ -99,15 +102,8 @@ def price_forms(ask: Ask, decision: Decision, text: Text) -> Figure:
         row = _first(_try(ask, {"pricing": pricing}))
         if row is not None:
             rows.append(row | {"provider": f"{text.name('option.pricing', pricing)}: {row['provider']}"})
-    frame = pd.DataFrame(rows, columns=decision.ranking.columns)
-    return figures.cost_of_offers(_Ranked(frame, decision), text, count=len(PRICING))
-
-
-class _Ranked:
-    """A decision seen through another ranking."""
-
-    def __init__(self, ranking: Any, decision: Decision) -> None:
-        self.ranking, self.scenario = ranking, decision.scenario
+    frame = pd.DataFrame(rows) if rows else decision.top(0)
+    return figures.cost_bars(frame, text, title=figures.cost_title(decision, text), count=len(PRICING))
 
 
 def _powers(low: float, high: float) -> list[float]:
@@ -138,11 +134,8 @@ def _try(ask: Ask, change: Mapping[str, Any]) -> Decision | None:
 
 
 def _first(decision: Decision | None) -> dict[str, Any] | None:
-    """The best row, or the nearest miss, as plain values; None where there is neither."""
-    if decision is None:
-        return None
-    table: Any = decision.ranking if len(decision.ranking) else None
-    return None if table is None else table.iloc[0].to_dict()
+    """The best row as plain values; None where nothing fits."""
+    return None if decision is None or decision.best is None else decision.best.to_dict()
 
 
 __all__: Sequence[str] = ["across_context", "across_load", "across_sessions", "across_sizes", "price_forms"]

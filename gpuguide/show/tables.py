@@ -55,10 +55,10 @@ def html_table(text: Text, *, caption: str, columns: Sequence[Column], row_class
 
 def ranking_table(decision: Decision, text: Text, rows: int = 25) -> Html:
     """The best offers, one a row: where, what, how well it fits, how long, how much, how old the price is."""
-    table = decision.ranking.head(rows)
-    if table.empty:
+    total = len(decision.best_first)
+    if not total:
         return empty(text("table.nothing_fits"))
-    total = len(decision.ranking)
+    table = decision.top(rows)
     caption = text("table.ranking_caption", shown=text.count(len(table)), count=total, all=text.count(total))
     low_high = _rows(table, "cost_total_low_usd", "cost_total_high_usd")
     fit = _rows(table, "fit", "usable_bytes", "memory_total_typical_bytes")

@@ -74,7 +74,7 @@ def tiles(decision: Decision, text: Text) -> Html:
         items.append(_tile(text, best, "number", "tokens_per_s_{}", text("tile.tokens_per_s")))
         items.append(_plain_tile(million, text("tile.per_million")))
     else:
-        left, all_offers = len(decision.ranking), max((count for _, count in decision.funnel), default=0)
+        left, all_offers = len(decision.best_first), max((count for _, count in decision.funnel), default=0)
         items.append(_tile(text, best, "hours", "hours_{}", text("tile.time")))
         items.append(_plain_tile(text.count(left), text("tile.offers", all=text.count(all_offers))))
     return tag("dl", items, class_="gg-tiles")

@@ -151,7 +151,7 @@ class Text(string.Formatter):
         if unknown(value):
             return self("not_known")
         share = float(value)  # type: ignore[arg-type]
-        places = 0 if abs(share) >= 0.0995 or share == 0 else 1
+        places = 0 if abs(share) >= 0.0995 or math.isclose(100 * share, round(100 * share), abs_tol=1e-9) else 1
         # The pattern of the language (%25 in Turkish, 25% in English), with our digits.
         pattern = self.locale.percent_formats[None].pattern.replace(
             "#,##0", f"#,##0.{'0' * places}" if places else "#,##0"
@@ -192,7 +192,7 @@ class Text(string.Formatter):
             if abs(time) < limit:
                 amount = time / unit
                 return self(
-                    f"unit.{key}", count=_shown(amount), number=self.number(amount, 2 if abs(amount) < 10 else 3)
+                    f"unit.{key}", count=_shown(amount), number=self.number(amount, 2)
                 )
         raise AssertionError("unreachable")  # the last unit has no limit
 

@@ -39,6 +39,18 @@ function coloured(value, style) {
   return value;
 }
 
+// Bars that lie on a phone stand where there is room for many beside each other.
+function upright(traces, layout, height) {
+  for (const trace of traces) {
+    [trace.x, trace.y] = [trace.y, trace.x];
+    if (trace.orientation) trace.orientation = "v";
+    if (trace.hovertemplate) trace.hovertemplate = trace.hovertemplate.replace(/%\{([xy])/g, (_, axis) => `%{${axis === "x" ? "y" : "x"}`);
+    if (trace.marker?.symbol === "line-ns") trace.marker.symbol = "line-ew";
+  }
+  [layout.xaxis, layout.yaxis] = [{ ...layout.yaxis, tickangle: -55, tickfont: { size: 11 }, autorange: true }, layout.xaxis];
+  layout.height = height;
+}
+
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: "reset", showAxisDragHandles: false };
 
 function render({ model, el }) {
@@ -48,7 +60,9 @@ function render({ model, el }) {
   picture.setAttribute("role", "img");
   const tools = document.createElement("div");
   tools.className = "gg-tools";
-  figure.append(picture, tools);
+  const legend = document.createElement("ul");
+  legend.className = "gg-legend";
+  figure.append(legend, picture, tools);
   el.append(figure);
   let library, queued = false, drawn = 0, gone = false;
 
@@ -58,8 +72,9 @@ function render({ model, el }) {
     const width = Math.floor(figure.clientWidth);
     if (!width) return;
     const style = getComputedStyle(document.documentElement);
-    const { data, layout: wanted, narrow } = model.get("figure");
-    const layout = coloured(wanted, style);
+    const { data, layout: wanted, narrow, turn } = model.get("figure");
+    const layout = coloured(wanted, style), traces = coloured(data, style);
+    if (turn && width >= turn.from) upright(traces, layout, turn.height);
     if (width < 480 && narrow) Object.entries(coloured(narrow, style)).forEach(([path, value]) => {
       const keys = path.split(".");
       const last = keys.pop();
@@ -67,8 +82,23 @@ function render({ model, el }) {
     });
     layout.width = width;
     picture.style.minHeight = `${layout.height}px`;
-    library.react(picture, coloured(data, style), layout, CONFIG);
+    explain(traces);
+    library.react(picture, traces, layout, CONFIG);
     picture.dataset.drawn = ++drawn;
+  }
+  // A legend of the page's own wraps as words do, and a screen reader can read it.
+  function explain(traces) {
+    const shown = traces.length > 1 ? traces : [];
+    const wanted = shown.map(({ name, type, marker }) => `${name}|${type}|${Array.isArray(marker?.color) ? "" : marker?.color}`).join();
+    if (legend.dataset.shown === wanted) return;
+    legend.dataset.shown = wanted;
+    legend.replaceChildren(...shown.map(({ name, type, marker, line }) => {
+      const entry = document.createElement("li"), sign = document.createElement("i");
+      sign.className = type === "bar" ? "bar" : marker?.symbol?.startsWith("line") ? "limit" : "dot";
+      sign.style.background = marker?.color ?? line?.color;
+      entry.append(sign, name);
+      return entry;
+    }));
   }
   function later() {
     if (!queued) { queued = true; requestAnimationFrame(draw); }
@@ -82,7 +112,7 @@ function render({ model, el }) {
       button.textContent = format.toUpperCase();
       button.title = title;
       button.setAttribute("aria-label", `${title} (${format.toUpperCase()})`);
-      button.onclick = () => library?.downloadImage(picture, {
+      button.onclick = () => library?.downloadImage({ data: picture.data, layout: { ...picture.layout, showlegend: picture.data.length > 1 } }, {
         format, filename: model.get("filename"), width: picture.clientWidth, height: picture.clientHeight, scale: format === "png" ? 2 : 1,
       });
       return button;
