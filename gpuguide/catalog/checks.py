@@ -28,6 +28,9 @@ KEY = ["provider", "instance_type", "region", "kind"]
 
 ROUNDING = 1e-3
 """Spot above on demand by less than this share is rounding (32.9365 against 32.93646 was seen)."""
+BOUNDS = (
+    "low_usd_per_gpu_hour", "low_other_usd_per_gpu_hour", "low_spot_usd_per_gpu_hour", "high_usd_per_gpu_hour",
+)  # fmt: skip
 LEAST_OF_LIST, LEAST_OF_SPOT, MOST_OF_LIST = 0.65, 0.4, 2.0
 """Bounds of a GPU's price against the least and most of the shipped table: bid floors lie below, other units above."""
 FEW_ROWS = 3
@@ -75,10 +78,8 @@ def checked(
     count = pd.to_numeric(table["gpu_count"], errors="coerce").to_numpy(np.float64)
     price, spot = usable(table["price_usd_per_hour"]), usable(table["spot_usd_per_hour"])
     known = table["gpu"].isin(list(memory_gb) + list(names or ())).to_numpy(np.bool_)
-    low, high, low_spot = (
-        bounds[column].reindex(table["gpu"]).to_numpy(np.float64)
-        for column in ("low_usd_per_gpu_hour", "high_usd_per_gpu_hour", "low_spot_usd_per_gpu_hour")
-    )
+    low, low_other, low_spot, high = bounds[list(BOUNDS)].reindex(table["gpu"]).to_numpy(np.float64).T
+    low = np.where(table["kind"].to_numpy() == "on_demand", low, low_other)
     own_memory = table["gpu"].map(dict(memory_gb)).to_numpy(np.float64)
     least = np.where(np.isnan(own_memory), 1e-3, own_memory * USD_PER_GB_HOUR[0])
     most = np.where(np.isnan(own_memory), 1e3, own_memory * USD_PER_GB_HOUR[1])
@@ -86,7 +87,8 @@ def checked(
         np.where(np.isnan(value), instead, value) for value, instead in ((low, least), (high, most), (low_spot, least))
     )
     whole = np.isfinite(count) & (count >= 1) & (count % 1 == 0)
-    each, each_spot = price / count, spot / count
+    gpus = np.where(whole, count, np.nan)
+    each, each_spot = price / gpus, spot / gpus
     above = spot > price * (1.0 + ROUNDING)
     lone = np.isnan(price) & np.isfinite(spot)
     outside = (each < low) | (each > high) | (each_spot < low_spot) | (lone & (each_spot > high))
@@ -97,7 +99,8 @@ def checked(
     ).astype(object)
     table["price_usd_per_hour"] = price
     # A spot price a rounding above the list price is the list price; one that is really above is no spot price.
-    table["spot_usd_per_hour"] = np.where(above, np.nan, np.fmin(spot, np.where(np.isnan(price), np.inf, price)))
+    capped = np.where(np.isnan(price), spot, np.minimum(spot, price))
+    table["spot_usd_per_hour"] = np.where(above, np.nan, capped)
     only_spot_dropped = (reason == "") & np.isnan(price) & np.isnan(table["spot_usd_per_hour"].to_numpy())
     reason[only_spot_dropped] = "no price above zero"
     good = table[reason == ""]
@@ -132,7 +135,7 @@ def price_bounds(offers: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Index `gpu`; `low_usd_per_gpu_hour`, `high_usd_per_gpu_hour`, `low_spot_usd_per_gpu_hour`. [USD/h]
+        Index `gpu`, columns `BOUNDS`; `low_other` is for kinds that are not on demand. [USD/h]
     """
     count = offers["gpu_count"].to_numpy(np.float64)
     own = offers["kind"].eq("on_demand").to_numpy(np.bool_)
@@ -148,13 +151,13 @@ def price_bounds(offers: pd.DataFrame) -> pd.DataFrame:
     grouped = table.groupby("gpu", sort=False)
     enough = grouped["any"].count() >= FEW_ROWS
     least = grouped["list"].min().fillna(grouped["any"].min())
-    return pd.DataFrame(
-        {
-            "low_usd_per_gpu_hour": (least * LEAST_OF_LIST).where(enough),
-            "high_usd_per_gpu_hour": (grouped["any"].max() * MOST_OF_LIST).where(enough),
-            "low_spot_usd_per_gpu_hour": (grouped["spot"].min().fillna(least * 0.3) * LEAST_OF_SPOT).where(enough),
-        }
+    values = (
+        least * LEAST_OF_LIST,
+        grouped["any"].min() * LEAST_OF_LIST,
+        grouped["spot"].min().fillna(least * 0.3) * LEAST_OF_SPOT,
+        grouped["any"].max() * MOST_OF_LIST,
     )
+    return pd.DataFrame({name: value.where(enough) for name, value in zip(BOUNDS, values, strict=True)})
 
 
 def shifted(new: pd.DataFrame, old: pd.DataFrame) -> float | None:
