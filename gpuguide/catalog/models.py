@@ -101,8 +101,13 @@ class Models:
         key = _key(_without(_words(plain), VARIANTS))
         if len(key) < 2:
             return None
-        # 'llama-4-scout' for llama-4-scout-17b-16e: a beginning that only one model has.
-        starts = {found for alias, found in self._aliases.items() if alias[: len(key)] == key}
+        # 'llama-4-scout' for llama-4-scout-17b-16e: a beginning that only one model has, and that cuts no size in two.
+        starts = {
+            found
+            for alias, found in self._aliases.items()
+            if alias[: len(key)] == key
+            and not (key[-1].isdigit() and alias[len(key) : len(key) + 1] in (("b",), ("m",)))
+        }
         return starts.pop() if len(starts) == 1 else None
 
 

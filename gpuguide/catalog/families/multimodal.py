@@ -53,10 +53,12 @@ def _tie(v: Values, text: Values, d: Draft) -> None:
 
 def _towers(v: Values, d: Draft) -> None:
     kind, hidden = v.model_type, d.hidden
-    if kind == "gemma4" and v.given.get("vision_config") is None and v.given.get("audio_config") is None:
+    if kind == "gemma4":
+        if v.given.get("audio_config") is not None:
+            raise v.unmodelled("the audio tower of Gemma 4")
+        if v.given.get("vision_config") is not None:
+            vision.gemma4_tower(v.part("vision_config"), d, hidden)
         return
-    if kind in ("gemma4",):
-        raise v.unmodelled("the vision and audio towers of Gemma 4")
     tower = v.part("vision_config")
     if kind.startswith("qwen"):
         vision.qwen_tower(tower, d, kind)

@@ -134,7 +134,7 @@ def llava_projector(v: Values, d: Draft, width: int, hidden: int) -> None:
     _linear(d, "projector.linear_1", hidden, width * sides, bias=bias)
     _linear(d, "projector.linear_2", hidden, hidden, bias=bias)
     if v.model_type == "llava_next":
-        _other(d, "image_newline", hidden)
+        d.other("image_newline", hidden)
 
 
 def mistral_projector(v: Values, d: Draft, width: int, hidden: int) -> None:
@@ -238,3 +238,24 @@ def kimi_tower(v: Values, top: Values, d: Draft, hidden: int) -> None:
     _norm(d, "projector.pre_norm", top.optional("projection_hidden_size") or width)
     _linear(d, "projector.in_proj", merged, merged, bias=True)
     _linear(d, "projector.out_proj", hidden, merged, bias=True)
+
+
+def gemma4_tower(v: Values, d: Draft, hidden: int) -> None:
+    """Gemma 4: a table of positions by row and by column, query and key norms, four RMS norms a layer."""
+    width, heads, head_dim, layers = (
+        v.number("hidden_size"),
+        v.number("num_attention_heads"),
+        v.number("head_dim"),
+        range(v.layers()),
+    )
+    kv_heads, bias = v.optional("num_key_value_heads") or heads, v.flag("attention_bias")
+    _other(d, "position_embedding_table", 2, v.number("position_embedding_size"), width)
+    _linear(d, "patch_embedder", width, 3 * v.square("patch_size")[0] * v.square("patch_size")[1])
+    for name, outputs in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
+        _linear(d, name, outputs * head_dim, width, layers, bias=bias)
+    _linear(d, "o_proj", width, heads * head_dim, layers, bias=bias)
+    _other(d, "qk_norm", 2, head_dim, layers=layers)
+    _mlp(d, width, v.number("intermediate_size"), layers, gated=True, bias=False)
+    for place in range(4):
+        _norm(d, f"norm_{place}", width, layers, bias=False)
+    _linear(d, "embed_vision", hidden, width)
