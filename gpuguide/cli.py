@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _fail(sentence: str, status: int) -> None:
-    print(f"gpuguide: {' '.join(sentence.split())}", file=sys.stderr)
+    typer.echo(f"gpuguide: {' '.join(sentence.split())}", err=True)
     raise SystemExit(status)
 
 
@@ -229,7 +229,7 @@ def lab(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this m
 def _print_json(value: Any, indent: int | None = 2) -> None:
     from gpuguide.decide.decision import plain
 
-    print(json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
+    typer.echo(json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
 
 
 def _print_csv(table: Any, header: bool = True) -> None:

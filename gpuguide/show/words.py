@@ -18,7 +18,7 @@ def spoken(decision: Decision) -> dict[str, Any]:
     Returns
     -------
     dict
-        `verdict`, one sentence; `verdict_values`, the figures it names; `warnings`, each with key, sentence and figures.
+        `verdict`, one sentence; `verdict_values`, the figures it names; `warnings`, with keys and figures.
     """
     scenario = decision.scenario
     text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
