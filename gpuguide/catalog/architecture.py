@@ -10,6 +10,11 @@ from gpuguide.spec.model import Component, MediaModel, Model
 MEDIA_KINDS = ("diffusion", "audio")
 TASKS = {"speech-to-text": "asr", "text-to-speech": "tts", "text-to-music": "music"}
 """Tasks of the catalog whose name in `MediaModel.task` is another; the rest keep theirs."""
+WORK = (
+    "flops_per_token", "attention_flops_per_pair", "traffic_bytes_per_token", "live_bytes_per_token",
+    "saved_bytes_per_token", "saved_bytes_per_token_frozen", "kernels",
+)  # fmt: skip
+"""Figures of one pass of a denoiser that a catalog object may leave out."""
 
 
 def to_model(entry: Mapping[str, Any], name: str) -> Model | MediaModel:
@@ -87,8 +92,9 @@ def _language(entry: Mapping[str, Any], name: str) -> Model:
 def _media(entry: Mapping[str, Any], name: str) -> MediaModel:
     latent = entry.get("latent") or {}
     width, height = entry.get("native_resolution") or (None, None)
+    work = entry.get("work") or {}
     components = tuple(
-        Component(role=part["role"], params=_number(part["params"]), cls=part.get("cls", ""))
+        _component(part)
         for part in entry.get("components") or [{"role": "whole model", "params": entry["params_total"]}]
     )
     cached_bytes = entry.get("kv_bytes_per_token_bf16")
@@ -117,6 +123,24 @@ def _media(entry: Mapping[str, Any], name: str) -> MediaModel:
         default_steps=_optional(entry.get("default_steps")),
         passes_per_step=_number(entry.get("passes_per_step"), 1.0),
         native_dtype=entry["native_dtype"],
+        **{name: _optional(work.get(name)) for name in WORK},
+        flops_fixed=_number(work.get("flops_fixed")),
+        joint_text_tokens=_number(work.get("joint_text_tokens")),
+        passes_one_by_one=bool(work.get("passes_one_by_one")),
+    )
+
+
+def _component(part: Mapping[str, Any]) -> Component:
+    decode = part.get("decode") or {}
+    return Component(
+        role=part["role"],
+        params=_number(part["params"]),
+        cls=part.get("cls", ""),
+        dtype=decode.get("dtype", ""),
+        decode_flops_per_pixel=_optional(decode.get("decode_flops_per_pixel")),
+        decode_values_per_pixel=_optional(decode.get("decode_values_per_pixel")),
+        decode_frames=_optional(decode.get("decode_frames")),
+        decode_traffic_bytes_per_pixel=_number(decode.get("decode_traffic_bytes_per_pixel")),
     )
 
 

@@ -31,7 +31,7 @@ class MemoryBreakdown:
 
 
 PARTS = tuple(field.name for field in fields(MemoryBreakdown) if field.name != "phase")
-PHASES = ("forward", "backward", "step", "serve")
+PHASES = ("forward", "backward", "step", "serve", "encode", "denoise", "decode", "load")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

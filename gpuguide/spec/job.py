@@ -75,15 +75,31 @@ class MediaJob:
     height: Number
     frames: Number
     steps: Number
-    batch: Number
-    items: float  # how many to make
+    batch: Number  # items made at once; per optimizer step when training
+    items: float  # how many to make, or to train on
     audio_seconds: Number = 0.0
     precision: str = "bf16"
     quantization: WeightFormat | None = None
-    offload: str = "none"  # none, model, sequential
-    vae_tiling: bool = False
+    quantizes_encoders: bool = True  # text encoders too, not the denoiser alone
+    quantizes_on_gpu: bool = False  # 16-bit weights are on the GPU before they are made smaller
+    offload: str = "none"  # none, model (one component at a time), sequential (one layer at a time)
+    vae_tiling: bool = False  # the picture is decoded in overlapping tiles
+    vae_slicing: bool = False  # the batch is decoded one item at a time
+    compiled: bool = False  # torch.compile or an engine that fuses small kernels
+    fused_qkv: bool = False  # fused projections are kept beside the separate ones (diffusers `fuse_qkv_projections`)
+    encoders_resident: bool = True  # False: prompts were encoded before, text encoders are not loaded
+    beams: float = 1.0  # hypotheses kept at once when transcribing
+    runtime: str = "transformers"  # inference code of autoregressive audio models
+    # training
     method: str = "generate"  # generate, lora, full
     recipe: PrecisionRecipe | None = None
     optimizer: Optimizer | None = None
     lora_rank: Number = 0.0
     recompute: bool = False
+    adapter_bytes: float = 4.0
+    latents_precomputed: bool = False  # VAE and text encoders are not needed while training
+    encodes_first: bool = False  # latents are computed in the same process before training, all components loaded
+    trains_text_encoder: bool = False
+    images_per_example: float = 1.0  # 2 with prior preservation (DreamBooth)
+    foreach_optimizer: bool = True  # the step works on all tensors at once through a temporary copy
+    keeps_average: bool = False  # an exponential moving average of the weights, fp32

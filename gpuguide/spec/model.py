@@ -77,11 +77,16 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Component:
-    """One network of a media pipeline."""
+    """One network of a media pipeline; the decode figures belong to what turns latents into pixels or samples."""
 
     role: str  # denoiser, text_encoder, text_encoder_2, vae, vocoder, decoder, ...
     params: float
     cls: str = ""
+    dtype: str = ""  # precision it runs in whatever the job asks; empty = the job's
+    decode_flops_per_pixel: float | None = None  # per output pixel and frame, or per audio sample [FLOP]
+    decode_values_per_pixel: float | None = None  # most values alive per output pixel of the frames decoded at once
+    decode_frames: float | None = None  # frames decoded at once; None = all
+    decode_traffic_bytes_per_pixel: float = 0.0  # read and written by kernels that multiply no matrices, 16 bit [bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +116,17 @@ class MediaModel:
     audio_down: float | None = None  # audio samples per latent position
     kv_elements: float = 0.0  # cached values per token of the autoregressive part [elements/token]
     native_dtype: str = "bf16"
+    # one pass of the denoiser, traced; None = not known
+    flops_per_token: float | None = None  # matrix multiplications per latent token (position of a U-Net) [FLOP]
+    flops_fixed: float = 0.0  # the same for text tokens, whatever the resolution [FLOP]
+    attention_flops_per_pair: float | None = None  # scores and values per pair of tokens, all layers [FLOP]
+    joint_text_tokens: float = 0.0  # text tokens in one sequence with the latents; 0 under cross-attention
+    traffic_bytes_per_token: float | None = None  # moved by kernels that multiply no matrices, 16 bit [bytes]
+    live_bytes_per_token: float | None = None  # most activations alive at once, 16 bit [bytes]
+    saved_bytes_per_token: float | None = None  # kept for the backward pass, all weights trained, 16 bit [bytes]
+    saved_bytes_per_token_frozen: float | None = None  # the same where only inputs need a gradient [bytes]
+    kernels: float | None = None  # launched per pass without compilation [-]
+    passes_one_by_one: bool = False  # guidance runs two passes after each other instead of a doubled batch
 
     def component_params(self, role: str) -> float:
         """Parameters of all components whose role starts with the given word. [-]"""
