@@ -6,11 +6,12 @@ Exit status: 0 answered ("nothing fits" is an answer), 2 wrong input (one senten
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -55,7 +56,7 @@ def main() -> None:
         _fail(f"our fault: {type(error).__name__}: {error}; set GPUGUIDE_DEBUG=1 to see where", 1)
 
 
-def _fail(sentence: str, status: int) -> None:
+def _fail(sentence: str, status: int) -> NoReturn:
     typer.echo(f"gpuguide: {' '.join(sentence.split())}", err=True)
     raise SystemExit(status)
 
@@ -209,9 +210,16 @@ def app_(
 
     Example: `gpuguide app --port 8866`
     """
-    from gpuguide.app.serve import serve
+    try:
+        from gpuguide.app.serve import run
+    except ImportError as error:
+        _missing_extra("app", error)
+    if open_browser:
+        import threading
+        import webbrowser
 
-    serve(port=port, open_browser=open_browser)
+        threading.Timer(2.0, webbrowser.open, (f"http://127.0.0.1:{port}",)).start()
+    run(port=port)
 
 
 @app.command()
@@ -221,9 +229,21 @@ def lab(port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this m
 
     Example: `gpuguide lab`
     """
-    from gpuguide.app.serve import lab as start
+    try:
+        importlib.import_module("jupyterlab")
 
-    start(port=port)
+        from gpuguide.app.serve import notebooks_folder
+    except ImportError as error:
+        _missing_extra("app", error)
+    words = [sys.executable, "-m", "jupyterlab", f"--port={port}", f"--notebook-dir={notebooks_folder()}"]
+    os.execv(sys.executable, words)
+
+
+def _missing_extra(extra: str, error: ImportError) -> NoReturn:
+    """Say which extra to install when a part of the suite is not there."""
+    if not error.name or error.name.startswith("gpuguide"):
+        raise error
+    _fail(f'this needs {error.name}, which is not installed; install it with pip install "gpuguide[{extra}]"', 2)
 
 
 def _print_json(value: Any, indent: int | None = 2) -> None:
