@@ -11,15 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuguide.estimate import network
-from gpuguide.estimate.decode import (
-    ACTIVATION_BYTES,
-    Rates,
-    Reduce,
-    attention_layout,
-    beside,
-    engine_class,
-    split_work,
-)
+from gpuguide.estimate.serving_links import ACTIVATION_BYTES, Reduce, attention_layout, split_work
+from gpuguide.estimate.serving_rates import Rates, beside, engine_class
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import ServingJob
@@ -82,7 +75,7 @@ def prompt_time(
     prompts : number or array
         Prompts taken together. [-]
     known, reduce :
-        From `decode.rates` and `decode.reduce_of` for the same model, job, plan and nodes.
+        From `rates` and `reduce_of` for the same model, job, plan and nodes.
 
     Returns
     -------
@@ -91,9 +84,9 @@ def prompt_time(
 
     Notes
     -----
-    Chunks of a prompt fill a pipeline one behind the other; a prompt of one chunk passes its stages in turn. A server that
-    mixes prompts into decode steps launches kernels and reads weights for all of them once, so that only arithmetic and
-    links are added. Source: `docs/formulas.md`, "Prefill".
+    Chunks of a prompt fill a pipeline one behind the other; a prompt of one chunk passes its stages in turn. A server
+    that mixes prompts into decode steps launches kernels and reads weights for all of them once, so that only
+    arithmetic and links are added. Source: `docs/formulas.md`, "Prefill".
     """
     tensor, sharing = attention_layout(job=job, plan=plan)
     stages, ranks = plan.pipeline_parallel, tensor * sharing
@@ -149,7 +142,7 @@ def pass_tokens(*, job: ServingJob, nodes: Nodes) -> Number:
     """Tokens that one prefill pass takes; without end where the engine does not cut prompts. [tokens]"""
     if job.prefill_chunk_tokens is not None:
         return np.maximum(job.prefill_chunk_tokens, 1.0)
-    return np.inf if job.engine.whole_prompt else job.engine.prefill_tokens_on(nodes.memory_bytes, nodes.gpu)
+    return np.inf if job.engine.whole_prompt else job.engine.prefill_tokens_on(nodes.memory_bytes, nodes.architecture)
 
 
 def head_params(model: Model) -> Number:

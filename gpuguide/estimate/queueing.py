@@ -51,7 +51,7 @@ def time_per_token_s(
 
 
 def admitted_s(*, prefill_s: Number, step_s: Number, host_s: Number) -> Number:
-    """From a request's admission to its first token where requests come one by one: the step under way, its prompt. [s]"""
+    """From a request's admission to its first token: the step under way, then its prompt. [s]"""
     return host_s + 0.5 * step_s + prefill_s
 
 
@@ -62,8 +62,8 @@ def prompts_ahead_s(*, prefill_s: Number, running: Number, stay_s: Number, burst
     Notes
     -----
     Two causes: requests that come while a prompt is taken, as in a queue with one server and equal service times,
-    busy / (2 (1 - busy)) prompts; and requests that start together, of which `burst` of the others go first: 1/2 where all
-    do so once, less where a run has several rounds. Source: `docs/formulas.md`, "Time to first token".
+    busy / (2 (1 - busy)) prompts; and requests that start together, of which `burst` of the others go first: 1/2 where
+    all do so once, less where a run has several rounds. Source: `docs/formulas.md`, "Time to first token".
     """
     others = np.maximum(running - 1.0, 0.0)
     busy = np.minimum(others * prefill_s / np.maximum(stay_s, 1e-12), MOST_BUSY)
@@ -82,7 +82,7 @@ def queue_s(*, waiting: Number, running: Number, stay_s: Number) -> Number:
 BOUNDS = ("memory bandwidth", "compute", "interconnect", "overhead", "kv_room")
 
 
-def binding(*, step: Step, prefill_share_s: Number, short_of_room: Number) -> NDArray[np.object_]:
+def binding(*, step: Step, prefill_share_s: Number, short_of_room: Number | NDArray[np.bool_]) -> NDArray[np.object_]:
     """
     What most of a token's time goes to, or `kv_room` where requests wait for room.
 
@@ -101,7 +101,8 @@ def binding(*, step: Step, prefill_share_s: Number, short_of_room: Number) -> ND
         step.tensor_parallel_s + step.expert_parallel_s,
         step.overhead_s,
     )
-    most, place = parts[0], np.int8(0)
+    most: Number = parts[0]
+    place: NDArray[np.int8] = np.zeros(1, dtype=np.int8)
     for number, part in enumerate(parts[1:], start=1):
         place = np.where(part > most, np.int8(number), place)
         most = np.maximum(most, part)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from gpuguide.estimate import decode, kv_cache, prefill, queueing
 from gpuguide.estimate.results import ServingSpeed
+from gpuguide.estimate.serving_links import Reduce, attention_layout, reduce_of
+from gpuguide.estimate.serving_rates import Rates, rates
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import ServingJob
@@ -64,7 +66,7 @@ def serving_speed(
     load = _loaded(model, job, plan, nodes, assumptions)
     if job.requests_per_s is None:
         wanted = np.asarray(job.concurrency / replicas, dtype=np.float64)
-        running = np.minimum(wanted, most)
+        running: Number = np.minimum(wanted, most)
         state = load.at(running)
         short = wanted > most
         queue = (
@@ -78,7 +80,9 @@ def serving_speed(
     return ServingSpeed(
         ttft_s=first,
         tpot_s=state.token_s,
-        prefill_tokens_per_s=np.asarray(job.prompt_tokens / load.prompt.shared_s * load.groups * replicas, dtype=np.float64),
+        prefill_tokens_per_s=np.asarray(
+            job.prompt_tokens / load.prompt.shared_s * load.groups * replicas, dtype=np.float64
+        ),
         tokens_per_s=rate_tokens * replicas,
         running=running + np.zeros_like(first),
         replicas=replicas + np.zeros_like(first),
@@ -89,7 +93,7 @@ def serving_speed(
 
 def most_running(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, kv_room_bytes: Number) -> Number:
     """
-    Requests that a replica runs at once: as many as its cache room holds at their mean length, within the scheduler's limit.
+    Requests that a replica runs at once: what its cache room holds at their mean length, within the scheduler's limit.
 
     Notes
     -----
@@ -97,7 +101,7 @@ def most_running(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, kv_
     assumed to run; whether it fits is asked elsewhere. A stage of a pipeline holds its layers of every running request.
     """
     length = job.prompt_tokens + job.output_tokens / 2.0
-    tensor, sharing = decode.attention_layout(job=job, plan=plan)
+    tensor, sharing = attention_layout(job=job, plan=plan)
     whole = kv_cache.cache_bytes_per_sequence(
         model=model, tokens=length, bytes_per_element=job.kv_bytes_per_element, policy=job.engine.window_policy,
         chunk_tokens=job.engine.prefill_tokens, page_tokens=job.engine.page_tokens,
@@ -108,7 +112,7 @@ def most_running(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, kv_
     if job.max_sequences is not None:
         limit = job.max_sequences
     elif job.engine.family in LIMITED:
-        limit = job.engine.sequences_on(nodes.memory_bytes, nodes.gpu)
+        limit = job.engine.sequences_on(nodes.memory_bytes, nodes.architecture)
     groups = sharing if job.attention_data_parallel else 1.0
     return groups * np.minimum(room, np.maximum(limit, 1.0))
 
@@ -130,7 +134,7 @@ def largest_concurrency_within(
     Parameters
     ----------
     max_tpot_s, max_ttft_s : float, optional
-        Longest time per token and to the first token; the job's own where left out, without limit where it has none. [s]
+        Longest time per token and to the first token; the job's own where left out; no limit where it has none. [s]
 
     Returns
     -------
@@ -148,18 +152,17 @@ def largest_concurrency_within(
     most = np.asarray(most_running(model=model, job=job, plan=plan, nodes=nodes, kv_room_bytes=kv_room_bytes))
     top = float(np.clip(np.max(most[np.isfinite(most)], initial=1.0), 1.0, GRID_TOP))
     best: Number = 0.0
-    excess_before: Number = 0.0
+    excess_before: Number | None = None
     size_before = 0.0
     for size in np.unique(np.append(2.0 ** np.arange(np.ceil(np.log2(top))), top)):
         state = load.at(np.asarray(size))
-        excess = np.maximum(state.token_s / (tpot or np.inf), state.first_s / (ttft or np.inf)) - 1.0
-        if size_before:
+        excess: Number = np.maximum(state.token_s / (tpot or np.inf), state.first_s / (ttft or np.inf)) - 1.0
+        crossing: Number = 0.0
+        if excess_before is not None:
             # Where the limit is crossed between two sizes, as far as a straight line says.
             part = -excess_before / np.where(excess > excess_before, excess - excess_before, np.inf)
-            between = np.where(excess_before <= 0, size_before + part * (size - size_before), best)
-        else:
-            between = best
-        best = np.where(excess <= 0, size, np.maximum(best, between))
+            crossing = np.where(excess_before <= 0, size_before + part * (size - size_before), 0.0)
+        best = np.where(excess <= 0, size, np.maximum(best, crossing))
         excess_before, size_before = excess, float(size)
     return np.asarray(np.minimum(best, most) * plan.data_parallel, dtype=np.float64)
 
@@ -169,8 +172,8 @@ GRID_TOP = 4096.0
 
 
 def _loaded(model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> _Load:
-    known = decode.rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
-    reduce = decode.reduce_of(job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+    known = rates(model=model, job=job, nodes=nodes, assumptions=assumptions)
+    reduce = reduce_of(job=job, plan=plan, nodes=nodes, assumptions=assumptions)
     prompt = prefill.prompt_time(
         tokens=job.prompt_tokens, model=model, job=job, plan=plan, nodes=nodes, known=known, reduce=reduce,
         assumptions=assumptions,
@@ -222,11 +225,11 @@ class _Load:
 
     def __init__(
         self, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptions: Assumptions,
-        known: decode.Rates, reduce: decode.Reduce | None, prompt: prefill.Prompt,
+        known: Rates, reduce: Reduce | None, prompt: prefill.Prompt,
     ) -> None:  # fmt: skip
         self.model, self.job, self.plan, self.nodes, self.assumptions = model, job, plan, nodes, assumptions
         self.known, self.reduce, self.prompt = known, reduce, prompt
-        _, sharing = decode.attention_layout(job=job, plan=plan)
+        _, sharing = attention_layout(job=job, plan=plan)
         self.groups = sharing if job.attention_data_parallel else 1.0  # each takes its own prompts
 
     def step(self, running: Number) -> decode.Step:
@@ -246,7 +249,11 @@ class _Load:
             prefill_s=self.prompt.alone_s, step_s=step_s, host_s=self.assumptions["serving_speed_arrival_s"]
         )
         token_s = queueing.time_per_token_s(
-            step_s=step_s, prefill_s=self.prompt.shared_s, running=local, output_tokens=job.output_tokens, first_s=admitted_s
+            step_s=step_s,
+            prefill_s=self.prompt.shared_s,
+            running=local,
+            output_tokens=job.output_tokens,
+            first_s=admitted_s,
         )
         stay_s = admitted_s + np.maximum(job.output_tokens - 1.0, 0.0) * token_s
         first_s = admitted_s + queueing.prompts_ahead_s(
