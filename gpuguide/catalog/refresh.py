@@ -19,6 +19,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -339,7 +340,8 @@ def _download(base: str, name: str, version: str, folder: Path, *, until: float,
 
 def _items(name: str, folder: Path) -> list[Any]:
     """What gpuhunt reads in a downloaded catalog."""
-    with _catalog_folder(folder):
+    with _catalog_folder(folder), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # gpuhunt 0.1.34 leaves the file to the garbage collector
         try:
             catalog = gpuhunt_package().Catalog(balance_resources=False, auto_reload=False)
             items = list(catalog.query(provider=[name], min_gpu_count=1))
