@@ -125,6 +125,20 @@ class _Reader:
         start = self.skip(length)
         return self.content[start : start + min(length, 200)].decode("utf-8", "replace")
 
+    def _skip_texts(self, count: int) -> None:
+        """Passes over a vocabulary: up to a million short strings, so the loop is kept tight."""
+        content, place, end = self.content, self.place, len(self.content)
+        length_at = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            if place + 8 > end:
+                break
+            place += 8 + length_at(content, place)[0]
+        else:
+            if place <= end:
+                self.place = place
+                return
+        self.skip(end + 1 - self.place)  # says in which way the header is too short
+
     def value(self, kind: int) -> Any:
         if kind == STRING:
             return self.text()
@@ -137,8 +151,7 @@ class _Reader:
         if self.items > MOST_ITEMS:
             raise self.fail(f"claims lists of {self.items:,} values in its metadata; at most {MOST_ITEMS:,} are read")
         if inner == STRING:
-            for _ in range(count):
-                self.skip(self.scalar("Q"))
+            self._skip_texts(count)
             return None
         if inner not in SCALARS:
             raise self.fail(f"has a metadata list of the unknown type {inner}")
