@@ -20,6 +20,10 @@ LONGEST_EXPONENT = 500.0
 """exp of more overflows once squared; a run that needs so many attempts never ends."""
 
 
+NEVER_PER_S = 1e-30
+"""Less than once in the age of the universe; its reciprocal would still be a number."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """Expected times of one run; every array has the inputs' common shape, such as (band, offer)."""
@@ -160,7 +164,8 @@ def _segments_of(part: Floats, write: Floats, losing_rate: Floats, interval_s: f
     """Segments of one session, whole where the interval is free."""
     if interval_s is not None:
         return np.maximum(part / interval_s, 1e-300)
-    between = np.where(losing_rate > 0, 1.0 / np.where(losing_rate > 0, losing_rate, 1.0), np.inf)
+    happens = losing_rate > NEVER_PER_S
+    between = np.where(happens, 1.0 / np.where(happens, losing_rate, 1.0), np.inf)
     interval = optimal_interval_s(checkpoint_s=write, mean_time_between_s=between)
     ideal = part / np.maximum(interval, 1.0)  # never more than one checkpoint a second of work
     fewer = np.maximum(np.floor(ideal), 1.0)
