@@ -140,6 +140,7 @@ def _component(part: Mapping[str, Any]) -> Component:
         decode_flops_per_pixel=_optional(decode.get("decode_flops_per_pixel")),
         decode_values_per_pixel=_optional(decode.get("decode_values_per_pixel")),
         decode_frames=_optional(decode.get("decode_frames")),
+        tokens_per_s=_optional(part.get("tokens_per_s")),
         decode_traffic_bytes_per_pixel=_number(decode.get("decode_traffic_bytes_per_pixel")),
     )
 

@@ -86,6 +86,7 @@ class Component:
     decode_flops_per_pixel: float | None = None  # per output pixel and frame, or per audio sample [FLOP]
     decode_values_per_pixel: float | None = None  # most values alive per output pixel of the frames decoded at once
     decode_frames: float | None = None  # frames decoded at once; None = all
+    tokens_per_s: float | None = None  # steps per second of sound of an autoregressive part [1/s]
     decode_traffic_bytes_per_pixel: float = 0.0  # read and written by kernels that multiply no matrices, 16 bit [bytes]
 
 

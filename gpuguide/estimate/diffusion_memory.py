@@ -1,0 +1,223 @@
+"""
+What a diffusion pipeline needs on each GPU, phase by phase: encode the prompt, denoise, decode; and, where weights are
+made smaller on the GPU, the moment of loading.
+
+Weights that are not offloaded stand through all phases; activations come and go, so the fullest phase decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from gpuguide.errors import NotModelled
+from gpuguide.estimate.diffusion import (
+    SIXTEEN_BIT,
+    TEXT_TOKENS,
+    WIDTH,
+    denoiser_pass,
+    output_pixels,
+)
+from gpuguide.estimate.results import PHASES, MemoryBreakdown
+from gpuguide.spec.assumptions import Assumptions
+from gpuguide.spec.job import MediaJob
+from gpuguide.spec.model import Component, MediaModel
+from gpuguide.spec.plan import OFFLOAD, Plan
+from gpuguide.units import Number
+
+ENCODERS = ("text_encoder", "image_encoder")
+SMALL_ENCODER = 1e9
+"""Text encoders below this stay in 16 bit when a pipeline is quantised; CLIP has 0.1 to 0.7 billion. [-]"""
+TILE_SHARE = 0.25
+"""Pixels of one tile over all: half of each side. Source: diffusers `tile_sample_min_height` and `_width`. [-]"""
+SMALLEST_TILE_PIXELS = 512.0 * 512.0
+"""Tiles of an image VAE are as large as its sample size and do not shrink with the picture. [px]"""
+LARGEST_LAYER_SHARE = 1.0
+"""Layers on the GPU at once under sequential offload, besides the embedding. [-]"""
+
+
+def is_encoder(part: Component) -> bool:
+    """Whether a component prepares the conditioning and can leave before denoising."""
+    return part.role.startswith(ENCODERS)
+
+
+def component_bytes(*, part: Component, job: MediaJob) -> float:
+    """
+    Weights of one component in its own precision.
+
+    Parameters
+    ----------
+    part : Component
+        Its role, parameters and fixed precision where it has one (VAEs that overflow in 16 bit).
+    job : MediaJob
+        Precision, quantisation and whether that includes text encoders.
+
+    Returns
+    -------
+    float
+        [bytes]
+
+    Notes
+    -----
+    VAEs and small encoders are never quantised. Source: diffusers `PipelineQuantizationConfig` examples.
+    """
+    width = WIDTH.get(part.dtype or job.precision, SIXTEEN_BIT)
+    small = part.role.startswith("denoiser") or (
+        job.quantizes_encoders and is_encoder(part) and part.params >= SMALL_ENCODER
+    )
+    if job.quantization is not None and small:
+        width = job.quantization.bytes_per_weight
+    return part.params * width
+
+
+def fused_bytes(*, model: MediaModel, job: MediaJob) -> float:
+    """Fused query, key and value weights that are kept beside the separate ones. [bytes]"""
+    if not job.fused_qkv:
+        return 0.0
+    layers, hidden = model.denoiser_layers or 0.0, model.denoiser_hidden or 0.0
+    width = job.quantization.bytes_per_weight if job.quantization else WIDTH.get(job.precision, SIXTEEN_BIT)
+    return 3.0 * layers * hidden**2 * width
+
+
+def decode_bytes(*, model: MediaModel, job: MediaJob) -> Number:
+    """
+    Activations at the fullest moment of decoding, batch included.
+
+    Notes
+    -----
+    Values alive per output pixel times the pixels decoded at once: all frames, or one group under causal decoding, a
+    quarter of the picture in tiles, one item at a time in slices. Source: `docs/formulas.md`, "VAE decode".
+    """
+    frames = np.maximum(np.asarray(job.frames, dtype=np.float64), 1.0)
+    pixels = output_pixels(model=model, job=job) / frames
+    most: Number = np.zeros(())
+    for part in model.components:
+        if part.decode_values_per_pixel is None:
+            continue
+        at_once = frames if part.decode_frames is None else np.minimum(frames, part.decode_frames)
+        tile = pixels
+        if job.vae_tiling and not model.audio_down:
+            tile = np.minimum(pixels, np.maximum(pixels * TILE_SHARE, min(SMALLEST_TILE_PIXELS, float(np.max(pixels)))))
+            tile = np.where(frames > 1, pixels * TILE_SHARE, tile)
+        items = 1.0 if job.vae_slicing else np.asarray(job.batch, dtype=np.float64)
+        width = WIDTH.get(part.dtype or job.precision, SIXTEEN_BIT)
+        result = 3.0 * pixels * frames * np.asarray(job.batch) * width
+        most = np.maximum(most, part.decode_values_per_pixel * tile * at_once * items * width + result)
+    return most
+
+
+def diffusion_phases(
+    *, model: MediaModel, job: MediaJob, plan: Plan, assumptions: Assumptions
+) -> Mapping[str, MemoryBreakdown]:
+    """
+    Memory of each phase, by the name of the phase.
+
+    Parameters
+    ----------
+    model : MediaModel
+        Components and their traced figures.
+    job : MediaJob
+        Size, batch, precision, quantisation, offload, tiling.
+    plan : Plan
+        `context_parallel` GPUs share one item's activations; `offload` other than none keeps one component at a time.
+    assumptions : Assumptions
+        `media_memory_*`.
+
+    Returns
+    -------
+    mapping of str to MemoryBreakdown
+        encode, denoise, decode and, where it matters, load. [bytes]
+
+    Raises
+    ------
+    NotModelled
+        If the VAE's channels are not known; says so.
+
+    Notes
+    -----
+    Source: `docs/formulas.md`, "Diffusion memory".
+    """
+    work = denoiser_pass(model=model, job=job)
+    if not any(part.decode_values_per_pixel for part in model.components):
+        raise NotModelled(f"{model.name}: a pipeline without the channels of its VAE", "its decode peak is not known")
+    width = WIDTH.get(job.precision, SIXTEEN_BIT)
+    held = [part for part in model.components if job.encoders_resident or not is_encoder(part)]
+    encoders = sum(component_bytes(part=part, job=job) for part in held if is_encoder(part))
+    largest_encoder = max((component_bytes(part=part, job=job) for part in held if is_encoder(part)), default=0.0)
+    denoisers = [component_bytes(part=part, job=job) for part in held if part.role.startswith("denoiser")]
+    fused = fused_bytes(model=model, job=job)
+    vae = sum(component_bytes(part=part, job=job) for part in held if not is_encoder(part)) - sum(denoisers)
+    everything = encoders + sum(denoisers) + vae + fused
+    layers = max(model.denoiser_layers or 20.0, 1.0)
+    offloaded = np.not_equal(plan.offload, OFFLOAD.index("none")) | (job.offload != "none")
+    sequential = job.offload == "sequential"
+    guidance = 1.0 if model.passes_one_by_one else model.passes_per_step
+    at_once = np.asarray(job.batch, dtype=np.float64) * guidance
+    live = assumptions["media_memory_activations"] * work.live_bytes * (width / SIXTEEN_BIT)
+    latents = 4.0 * (model.latent_channels or 16.0) * (model.patch or 1.0) ** 2 * work.tokens * width
+    decoding = assumptions["media_memory_decode"] * decode_bytes(model=model, job=job)
+    prompt = at_once * max(model.joint_text_tokens, TEXT_TOKENS) * ENCODER_LIVE_BYTES
+    reserved = assumptions["media_memory_context_bytes"]
+
+    def weights(own: float) -> Number:
+        alone = own / layers * LARGEST_LAYER_SHARE if sequential else own
+        return np.where(offloaded, alone, everything)
+
+    encoder_table = EMBEDDING_BYTES if sequential and encoders else 0.0
+    phases = {
+        "encode": (weights(largest_encoder) + np.where(offloaded, encoder_table, 0.0), prompt),
+        "denoise": (weights(max(denoisers, default=0.0) + fused), at_once * live / plan.context_parallel + latents),
+        "decode": (weights(vae * (layers if sequential else 1.0)), decoding + latents),
+    }
+    if job.quantizes_on_gpu and job.quantization is not None:
+        plain = replace(job, quantization=None)
+        large = sum(component_bytes(part=part, job=plain) for part in held)
+        large += fused_bytes(model=model, job=plain)
+        one = max(component_bytes(part=part, job=plain) for part in held)
+        phases["load"] = (np.where(offloaded, one, large), np.zeros(()))
+    shape = np.ones_like(np.asarray(plan.data_parallel, dtype=np.float64))
+    return {
+        name: MemoryBreakdown(
+            weights=standing * shape,
+            activations=moving * shape,
+            reserved=reserved,
+            phase=float(PHASES.index(name)),
+        )
+        for name, (standing, moving) in phases.items()
+    }
+
+
+ENCODER_LIVE_BYTES = 12.0 * 4096.0 * SIXTEEN_BIT
+"""Per prompt token while text is encoded: a dozen copies of a 4,096-wide state. [bytes/token]"""
+EMBEDDING_BYTES = 32_128 * 4096 * SIXTEEN_BIT
+"""T5's embedding, a layer of its own and the largest one under sequential offload. [bytes]"""
+
+
+def diffusion_memory(*, model: MediaModel, job: MediaJob, plan: Plan, assumptions: Assumptions) -> MemoryBreakdown:
+    """Memory of the fullest phase; parameters as for `diffusion_phases`."""
+    return fullest(list(diffusion_phases(model=model, job=job, plan=plan, assumptions=assumptions).values()))
+
+
+def fullest(phases: list[MemoryBreakdown]) -> MemoryBreakdown:
+    """
+    The phase with the largest total, place by place.
+
+    Examples
+    --------
+    >>> fullest([MemoryBreakdown(weights=2.0), MemoryBreakdown(weights=1.0, activations=3.0)]).total.item()
+    4.0
+    """
+    parts = ("weights", "gradients", "optimizer", "activations", "logits", "kv_cache", "buffers", "reserved", "phase")
+    stacks = {
+        part: np.stack(np.broadcast_arrays(*(_full(getattr(phase, part), phase.total) for phase in phases)))
+        for part in parts
+    }
+    total = sum(stacks[part] for part in parts[:-1])
+    place = np.argmax(np.asarray(total), axis=0)[None]
+    return MemoryBreakdown(**{part: np.take_along_axis(stacks[part], place, axis=0)[0] for part in parts})
+
+
+def _full(value: Number, like: Number) -> Number:
+    return np.broadcast_to(np.asarray(value, dtype=np.float64), np.broadcast_shapes(np.shape(value), np.shape(like)))
