@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpuguide.decide.fit import FITS, NO, TIGHT, VERDICTS, verdict_of
-from gpuguide.estimate.results import MemoryBreakdown
+from gpuguide.estimate.results import PARTS, MemoryBreakdown
 from gpuguide.estimate.training_memory import training_memory
 from gpuguide.spec.job import TrainingJob
 from gpuguide.spec.model import Model
@@ -150,7 +150,7 @@ def test_memory_of_replicas_is_not_pooled(ask, catalog):
 
 
 def test_start_up_builds_a_flat_copy(ask, catalog):
-    """TR-V06: ZeRO-2 of 7B died at the start on 32 GB, while it laid all weights out flat; shares of 240 GB say nothing."""
+    """TR-V06: ZeRO-2 of 7B died at the start on 32 GB, while it laid all weights out flat."""
     plan = Plan(data_parallel=8.0, zero_stage=2.0, recompute=FULL_RECOMPUTE)
     memory = ask(LLAMA_7B, plan, method="full", recipe="fp16-mixed", sequence=512.0)
 
@@ -172,24 +172,25 @@ def test_batch_one_does_not_shrink_states(ask, catalog):
     assert verdict(run(4.0), usable(catalog, "A800-80GB-SXM")) in (FITS, TIGHT)
 
 
-@pytest.mark.parametrize("recipe, least_gb", [("pure-bf16", 564), ("zero-bf16", 1128), ("megatron-bf16", 1269)])
+@pytest.mark.parametrize(("recipe", "least_gb"), [("pure-bf16", 564), ("zero-bf16", 1128), ("megatron-bf16", 1269)])
 def test_full_fine_tuning_of_70b(ask, recipe, least_gb):
     """TR-V08: a published table said 300 GB for all GPUs together; states alone are 564 GB to 1.27 TB."""
     gpus = 32.0
-    memory = ask(LLAMA_70B, Plan(data_parallel=gpus, zero_stage=3.0, recompute=FULL_RECOMPUTE), method="full", recipe=recipe, sequence=2048.0)  # fmt: skip
+    plan = Plan(data_parallel=gpus, zero_stage=3.0, recompute=FULL_RECOMPUTE)
+    memory = ask(LLAMA_70B, plan, method="full", recipe=recipe, sequence=2048.0)
 
     assert gpus * typical(memory.total) >= least_gb * GB
 
 
 def test_logits_are_what_offload_cannot_move(ask, catalog):
-    """TR-V09: with all weights on the host, 32k tokens of a 152k vocabulary still fill 80 GB; a fused loss frees them."""
+    """TR-V09: with weights on the host, 32k tokens of a 152k vocabulary fill 80 GB; a fused loss frees them."""
 
     def run(*, fused_loss: bool) -> MemoryBreakdown:
         plan = Plan(data_parallel=8.0, zero_stage=3.0, offload=ALL_ON_HOST, recompute=FULL_RECOMPUTE)
         return ask(QWEN_7B, plan, method="lora", sequence=32_768.0, fused_loss=fused_loss)
 
     memory = run(fused_loss=False)
-    parts = {name: typical(getattr(memory, name)) for name in ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "reserved")}  # fmt: skip
+    parts = {part: typical(getattr(memory, part)) for part in PARTS}
     assert max(parts, key=parts.__getitem__) == "logits"
     assert verdict(memory, usable(catalog, "A800-80GB-SXM")) in (NO, TIGHT)
     assert verdict(run(fused_loss=True), usable(catalog, "A800-80GB-SXM")) == FITS

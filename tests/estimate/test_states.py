@@ -1,0 +1,131 @@
+"""Parameters and states per GPU: who holds what under each way to split a model."""
+
+import numpy as np
+import pytest
+
+from gpuguide.estimate.states import split_params, training_states
+from gpuguide.spec.plan import OFFLOAD, Plan
+from gpuguide.units import GB
+from tests.estimate import training_cases as cases
+
+NODES = cases.machines(("H100-SXM", 8, 4))
+
+
+def states(model, plan, **changes):
+    """States of a job given by what is special about it."""
+    split = split_params(model=model, plan=plan, nodes=NODES)
+    return training_states(
+        model=model, job=cases.job(**changes), plan=plan, split=split, bucket_bytes=0.5 * GB, paged_share=1.0
+    )
+
+
+def held(split):
+    """Parameters on the fullest GPU."""
+    return float(np.max(split.blocks + split.experts + split.outside))
+
+
+def test_one_gpu_holds_the_model():
+    """Parameters lost or counted twice before anything is split."""
+    for name in ("llama-3.1-8b", "llama-3.2-1b", "qwen3-30b-a3b", "deepseek-v3"):
+        model = cases.model(name)
+
+        assert held(split_params(model=model, plan=Plan(), nodes=NODES)) == pytest.approx(model.params, rel=1e-9)
+
+
+def test_first_of_unequal_stages_is_the_largest():
+    """32 layers over 3 stages: eleven on the first, not ten and two thirds."""
+    model = cases.model("llama-3.1-8b")
+    split = split_params(model=model, plan=Plan(pipeline_parallel=3.0), nodes=NODES)
+
+    assert float(np.max(split.blocks)) == pytest.approx(model.params_linear * 11 / 32)
+    assert float(np.max(split.head)) == 0
+
+
+EXPERTS = [  # tensor and expert parallel, GPUs that share all routed experts
+    pytest.param(1.0, 1.0, 1, id="alone"),
+    pytest.param(4.0, 1.0, 4, id="tensor parallel splits each expert"),
+    pytest.param(1.0, 8.0, 8, id="expert parallel deals them out"),
+    pytest.param(4.0, 8.0, 8, id="an expert stays whole under expert parallel"),
+]
+
+
+@pytest.mark.parametrize(("tensor", "experts", "share"), EXPERTS)
+def test_experts_are_dealt_out(tensor, experts, share):
+    """All experts on every GPU, or split twice over."""
+    model = cases.model("qwen3-30b-a3b")
+    plan = Plan(tensor_parallel=tensor, expert_parallel=experts, data_parallel=8.0)
+
+    split = split_params(model=model, plan=plan, nodes=NODES)
+
+    assert float(np.max(split.experts)) == pytest.approx(model.params_routed_experts / share)
+
+
+def test_shards_stay_in_a_node_when_asked():
+    """Hybrid sharding that shards over all nodes, or over fewer GPUs than a node has."""
+    everywhere = Plan(data_parallel=32.0, zero_stage=3.0)
+    in_node = Plan(data_parallel=32.0, zero_stage=3.0, shard_in_node=1.0)
+
+    assert np.all(split_params(model=cases.model("llama-3.1-8b"), plan=everywhere, nodes=NODES).shards == 32)
+    assert np.all(split_params(model=cases.model("llama-3.1-8b"), plan=in_node, nodes=NODES).shards == 8)
+
+
+def test_plain_data_parallel_copies_its_gradients():
+    """Gradient buckets of PyTorch DDP: 2.2 GB of bf16 for 1.1 billion parameters (TinyLlama: 29.8 -> 32.0)."""
+    model = cases.model("llama-3.2-1b")
+    alone, eight = (states(model, Plan(data_parallel=gpus), recipe="pure-bf16") for gpus in (1.0, 8.0))
+
+    assert np.all(alone.copies == 0)
+    assert np.allclose(eight.copies, 2 * model.params)
+
+
+def test_fully_sharded_gathers_layer_by_layer():
+    """Sharded weights that are used without being put together."""
+    model = cases.model("llama-3.1-8b")
+    found = states(model, Plan(data_parallel=8.0, zero_stage=3.0), recipe="zero-bf16")
+
+    layer = model.params_linear / model.layers
+    assert np.allclose(found.weights, 2 * model.params / 8)
+    assert np.allclose(found.gathered, 2 * (3 * layer + model.params_embedding + model.params_lm_head))
+
+
+def test_autocast_casts_what_it_multiplies():
+    """16-bit copies of frozen or trained FP32 weights: three times the memory of bf16 alone (LitGPT, StableLM 3B)."""
+    model = cases.model("llama-3.1-8b")
+    casts = states(model, Plan(), recipe="amp-fp32-master")
+    none = states(model, Plan(), recipe="pure-bf16")
+
+    assert np.allclose(casts.casts + casts.casts_head, 2 * (model.params - model.params_embedding))
+    assert np.all(none.casts == 0)
+
+
+def test_what_offload_moves():
+    """States that stay on the GPU beside their copy in host memory."""
+    model = cases.model("llama-3.1-8b")
+    optimizer, everything = (
+        states(model, Plan(offload=float(OFFLOAD.index(kind))), recipe="zero-bf16") for kind in ("optimizer", "all")
+    )
+
+    assert np.all(optimizer.optimizer == 0)
+    assert np.all(optimizer.gradients < 0.1 * 2 * model.params)
+    assert np.all(optimizer.weights == 2 * model.params)
+    assert np.all(everything.weights == 0)
+    assert np.all(everything.gathered > 0)
+
+
+def test_embeddings_beside_adapters_are_trained_whole():
+    """LoRA with trainable embedding and head: about ten bytes a weight (Qwen 7B: 33.7 against 20.1 GB)."""
+    model = cases.model("llama-3.1-8b")
+    lora = {
+        "method": "lora",
+        "recipe": "pure-bf16",
+        "lora_rank": 64.0,
+        "lora_targets": ("all",),
+        "foreach_optimizer": True,
+    }
+    with_tables, without = (states(model, Plan(), trainable_embeddings=flag, **lora) for flag in (True, False))
+
+    def stepping(found) -> float:
+        return float(np.max(found.weights + found.gradients + found.optimizer + found.step))
+
+    more = stepping(with_tables) - stepping(without)
+    assert more == pytest.approx(10 * (model.params_embedding + model.params_lm_head))
