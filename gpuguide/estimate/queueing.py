@@ -50,9 +50,9 @@ def time_per_token_s(
     return (root - linear) / (2.0 * output_tokens)
 
 
-def admitted_s(*, prefill_s: Number, step_s: Number, host_s: Number) -> Number:
+def admitted_s(*, prefill_s: Number, step_s: Number) -> Number:
     """From a request's admission to its first token: the step under way, then its prompt. [s]"""
-    return host_s + 0.5 * step_s + prefill_s
+    return 0.5 * step_s + prefill_s
 
 
 def prompts_ahead_s(*, prefill_s: Number, running: Number, stay_s: Number, burst: Number) -> Number:

@@ -245,16 +245,15 @@ class _Load:
         job, local = self.job, running / self.groups
         step = self.step(running)
         step_s = step.total / (1.0 + job.speculative_tokens)
-        admitted_s = queueing.admitted_s(
-            prefill_s=self.prompt.alone_s, step_s=step_s, host_s=self.assumptions["serving_speed_arrival_s"]
-        )
+        served_s = queueing.admitted_s(prefill_s=self.prompt.alone_s, step_s=step_s)
         token_s = queueing.time_per_token_s(
             step_s=step_s,
             prefill_s=self.prompt.shared_s,
             running=local,
             output_tokens=job.output_tokens,
-            first_s=admitted_s,
+            first_s=served_s,
         )
+        admitted_s = served_s + self.assumptions["serving_speed_arrival_s"]
         stay_s = admitted_s + np.maximum(job.output_tokens - 1.0, 0.0) * token_s
         first_s = admitted_s + queueing.prompts_ahead_s(
             prefill_s=self.prompt.shared_s, running=local, stay_s=stay_s, burst=self.assumptions["serving_speed_burst"]
