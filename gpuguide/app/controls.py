@@ -38,87 +38,100 @@ class Control:
     table: str = ""  # options are the names of this table of the catalog
     start: Any = None  # shown when the Scenario has no value
     presets: tuple[float, ...] = ()  # one-tap values under a slider
-
-    @property
-    def optional(self) -> bool:
-        """Whether the key may be left out."""
-        return AUTO in self.options or self.kind in ("number", "names")
+    auto: bool = False  # log: an empty box leaves the key out; `start` is where the slider rests until then
 
 
-def _tokens(
-    key: str, low: float, high: float, start: float, presets: tuple[float, ...], workloads: tuple[str, ...]
-) -> Control:
-    octave = 0.0 if key == "train_tokens" else 0.25
-    return Control(
-        key=key, kind="log", low=low, high=high, octave=octave, integer=True, start=start, presets=presets, workloads=workloads
-    )  # fmt: skip
+def _log(key: str, low: float, high: float, start: float, presets: tuple[float, ...], **other: Any) -> Control:
+    return Control(key=key, kind="log", low=low, high=high, start=start, presets=presets, **other)
+
+
+def _whole(key: str, low: float, high: float, start: float, presets: tuple[float, ...], **other: Any) -> Control:
+    """A slider in doublings, or in quarters of them."""
+    return _log(key, low, high, start, presets, integer=True, **({"octave": 1.0} | other))
+
+
+def _choice(key: str, *options: str, **other: Any) -> Control:
+    return Control(key=key, kind="choice", options=options, **other)
 
 
 K = 1024
+QUARTER = 0.25
+DEGREES = (AUTO, "1", "2", "4", "8", "16")
+SERVE: dict[str, Any] = {"workloads": ("serve",)}
+TRAIN: dict[str, Any] = {"workloads": TRAINING}
+PICTURE: dict[str, Any] = {"workloads": ("image", "video")}
+EITHER: dict[str, Any] = {"workloads": LANGUAGE_MODEL, "integer": True}
 
-CONTROLS: dict[str, Control] = {
-    control.key: control
-    for control in (
-        # what
-        Control(key="workload", kind="toggle", options=WORKLOADS, start="serve"),
-        Control(key="model", kind="model", start="llama-3.1-8b"),
-        Control(key="params_b", kind="log", low=0.1, high=2000, start=8.0, presets=(1, 8, 14, 32, 70, 405), workloads=LANGUAGE_MODEL),
-        # training
-        _tokens("train_tokens", 1e5, 2e13, 1e7, (1e6, 1e7, 1e8, 1e9, 1e11, 1e12), TRAINING),
-        _tokens("sequence_length", 128, 1024 * K, 4096, (1 * K, 4 * K, 8 * K, 32 * K, 128 * K), TRAINING),
-        Control(key="micro_batch", kind="log", octave=1.0, low=1, high=128, integer=True, start=1, presets=(1, 2, 4, 8, 16), workloads=TRAINING),
-        Control(key="global_batch", kind="log", octave=1.0, low=1, high=16384, integer=True, start=64, presets=(16, 64, 256, 1024), workloads=TRAINING),
-        Control(key="recipe", kind="choice", table="recipes", options=(AUTO,), workloads=TRAINING),
-        Control(key="optimizer", kind="choice", table="optimizers", start="adamw", workloads=("pretrain", "full", *ADAPTERS)),
-        Control(key="lora_rank", kind="log", octave=1.0, low=1, high=1024, integer=True, start=16, presets=(8, 16, 64, 256), workloads=ADAPTERS),
-        Control(key="quantization", kind="choice", options=(AUTO, "nf4", "nf4-dq", "int8"), workloads=("qlora",)),
-        Control(key="recompute", kind="choice", options=("auto", "none", "selective", "full"), start="auto", workloads=TRAINING),
-        Control(key="attention", kind="choice", options=("fused", "eager"), start="fused", workloads=TRAINING),
-        Control(key="fused_loss", kind="check", start=False, workloads=TRAINING),
-        Control(key="offload", kind="choice", options=("none", "auto", "optimizer", "all"), start="none", workloads=TRAINING),
-        Control(key="zero_stage", kind="choice", options=(AUTO, "0", "1", "2", "3"), integer=True, workloads=TRAINING),
-        Control(key="tensor_parallel", kind="choice", options=(AUTO, "1", "2", "4", "8", "16"), integer=True, workloads=LANGUAGE_MODEL),
-        Control(key="pipeline_parallel", kind="choice", options=(AUTO, "1", "2", "4", "8", "16"), integer=True, workloads=LANGUAGE_MODEL),
-        # serving
-        Control(key="weight_format", kind="choice", table="weight_formats", options=(AUTO,), workloads=("serve",)),
-        Control(key="kv_format", kind="choice", options=("bf16", "fp8", "int8"), start="bf16", workloads=("serve",)),
-        _tokens("max_context", 512, 1024 * K, 8 * K, (4 * K, 8 * K, 32 * K, 128 * K), ("serve",)),
-        Control(key="concurrency", kind="log", octave=1.0, low=1, high=4096, integer=True, start=1, presets=(1, 8, 32, 128, 512), workloads=("serve",)),
-        _tokens("prompt_tokens", 16, 512 * K, 1024, (256, 1 * K, 4 * K, 16 * K), ("serve",)),
-        _tokens("output_tokens", 1, 64 * K, 256, (64, 256, 1 * K, 4 * K), ("serve",)),
-        Control(key="engine", kind="choice", table="engines", start="vllm", workloads=("serve",)),
-        Control(key="memory_utilization", kind="log", low=0.5, high=1.0, share=True, start=0.9, workloads=("serve",)),
-        Control(key="max_ttft_s", kind="number", workloads=("serve",)),
-        Control(key="max_tpot_s", kind="number", workloads=("serve",)),
-        Control(key="hours_per_month", kind="log", low=1, high=744, start=730.0, presets=(40, 160, 360, 730), workloads=("serve",)),
-        Control(key="load", kind="choice", options=("steady", "office", "bursts"), start="steady", workloads=("serve",)),
-        # media
-        Control(key="width", kind="log", octave=0.25, low=256, high=4096, integer=True, start=1024, presets=(512, 768, 1024, 1280, 2048), workloads=("image", "video")),
-        Control(key="height", kind="log", octave=0.25, low=256, high=4096, integer=True, start=1024, presets=(512, 720, 1024, 2048), workloads=("image", "video")),
-        Control(key="frames", kind="log", low=1, high=1024, integer=True, start=81, presets=(25, 49, 81, 121), workloads=("video",)),
-        Control(key="steps", kind="log", low=1, high=200, integer=True, start=28, presets=(4, 20, 28, 50), workloads=("image", "video")),
-        Control(key="batch", kind="log", octave=1.0, low=1, high=256, integer=True, start=1, presets=(1, 2, 4, 8), workloads=MEDIA),
-        Control(key="items", kind="log", low=1, high=1e7, integer=True, start=1000, presets=(100, 1000, 10_000, 100_000), workloads=MEDIA),
-        Control(key="audio_seconds", kind="log", low=1, high=14_400, start=60.0, presets=(10, 60, 600, 3600), workloads=("audio",)),
-        # where
-        Control(key="gpu", kind="names", table="gpus"),
-        Control(key="gpus", kind="choice", options=(AUTO, *(str(2**power) for power in range(13))), integer=True),
-        Control(key="providers", kind="names", table="providers"),
-        Control(key="pricing", kind="choice", options=("on_demand", "spot", "reserved", "any"), start="on_demand"),
-        Control(key="max_price_age_days", kind="choice", options=(AUTO, "30", "90", "180", "365"), integer=True),
-        Control(key="headroom", kind="choice", options=("0.0", "0.05", "0.1", "0.2"), start=0.05, share=True),
-        # run
-        Control(key="sessions", kind="log", low=1, high=1000, integer=True, start=1, presets=(1, 5, 20, 100), workloads=TRAINING),
-        Control(key="interruptions_per_hour", kind="number", workloads=TRAINING),
-        Control(key="checkpoint_interval_s", kind="number", workloads=TRAINING),
-        Control(key="storage_gb", kind="number"),
-        Control(key="egress_gb", kind="number"),
-        Control(key="setup_minutes", kind="number"),
-        Control(key="deadline_hours", kind="number"),
-        Control(key="budget_usd", kind="number"),
-        Control(key="preference", kind="choice", options=("cheapest", "fastest", "balanced"), start="cheapest"),
-    )
-}  # fmt: skip
+ROWS = (
+    # what
+    Control(key="workload", kind="toggle", options=WORKLOADS, start="serve"),
+    Control(key="model", kind="model", start="llama-3.1-8b"),
+    _log("params_b", 0.1, 2000, 8.0, (1, 8, 14, 32, 70, 405), workloads=LANGUAGE_MODEL),
+    # training
+    _log("train_tokens", 1e5, 2e13, 1e7, (1e6, 1e7, 1e8, 1e9, 1e11, 1e12), auto=True, integer=True, **TRAIN),
+    _whole(
+        "sequence_length",
+        128,
+        1024 * K,
+        4096,
+        (1 * K, 4 * K, 8 * K, 32 * K, 128 * K),
+        auto=True,
+        octave=QUARTER,
+        **TRAIN,
+    ),
+    _whole("micro_batch", 1, 128, 1, (1, 2, 4, 8, 16), auto=True, **TRAIN),
+    _whole("global_batch", 1, 16384, 64, (16, 64, 256, 1024), auto=True, **TRAIN),
+    _choice("recipe", AUTO, table="recipes", **TRAIN),
+    _choice("optimizer", table="optimizers", start="adamw", **TRAIN),
+    _whole("lora_rank", 1, 1024, 16, (8, 16, 64, 256), workloads=ADAPTERS),
+    _choice("quantization", AUTO, "nf4", "nf4-dq", "int8", workloads=("qlora",)),
+    _choice("recompute", "auto", "none", "selective", "full", start="auto", **TRAIN),
+    _choice("attention", "fused", "eager", start="fused", **TRAIN),
+    Control(key="fused_loss", kind="check", start=False, **TRAIN),
+    _choice("offload", "none", "auto", "optimizer", "all", start="none", **TRAIN),
+    _choice("zero_stage", AUTO, "0", "1", "2", "3", integer=True, **TRAIN),
+    _choice("tensor_parallel", *DEGREES, **EITHER),
+    _choice("pipeline_parallel", *DEGREES, **EITHER),
+    # serving
+    _choice("weight_format", AUTO, table="weight_formats", **SERVE),
+    _choice("kv_format", "bf16", "fp8", "int8", start="bf16", **SERVE),
+    _whole("max_context", 512, 1024 * K, 8 * K, (4 * K, 8 * K, 32 * K, 128 * K), octave=QUARTER, **SERVE),
+    _whole("concurrency", 1, 4096, 1, (1, 8, 32, 128, 512), **SERVE),
+    _whole("prompt_tokens", 16, 512 * K, 1024, (256, 1 * K, 4 * K, 16 * K), octave=QUARTER, **SERVE),
+    _whole("output_tokens", 1, 64 * K, 256, (64, 256, 1 * K, 4 * K), octave=QUARTER, **SERVE),
+    _choice("engine", table="engines", start="vllm", **SERVE),
+    _choice("memory_utilization", AUTO, "0.8", "0.85", "0.9", "0.95", share=True, **SERVE),
+    Control(key="max_ttft_s", kind="number", **SERVE),
+    Control(key="max_tpot_s", kind="number", **SERVE),
+    _log("hours_per_month", 1, 744, 730.0, (40, 160, 360, 730), **SERVE),
+    _choice("load", "steady", "office", "bursts", start="steady", **SERVE),
+    # media
+    _whole("width", 256, 4096, 1024, (512, 768, 1024, 1280, 2048), auto=True, octave=QUARTER, **PICTURE),
+    _whole("height", 256, 4096, 1024, (512, 720, 1024, 2048), auto=True, octave=QUARTER, **PICTURE),
+    _whole("frames", 1, 1024, 81, (25, 49, 81, 121), auto=True, octave=QUARTER, workloads=("video",)),
+    _whole("steps", 1, 200, 28, (4, 20, 28, 50), auto=True, octave=QUARTER, **PICTURE),
+    _whole("batch", 1, 256, 1, (1, 2, 4, 8), workloads=MEDIA),
+    _log("items", 1, 1e7, 1000, (100, 1000, 10_000, 100_000), integer=True, workloads=MEDIA),
+    _log("audio_seconds", 1, 14_400, 60.0, (10, 60, 600, 3600), workloads=("audio",)),
+    # where
+    Control(key="gpu", kind="names", table="gpus"),
+    _choice("gpus", AUTO, *(str(2**power) for power in range(13)), integer=True),
+    Control(key="providers", kind="names", table="providers"),
+    _choice("pricing", "on_demand", "spot", "reserved", "any", start="on_demand"),
+    _choice("max_price_age_days", AUTO, "30", "90", "180", "365", integer=True),
+    _choice("headroom", "0.0", "0.05", "0.1", "0.2", start=0.05, share=True),
+    # run
+    _whole("sessions", 1, 1000, 1, (1, 5, 20, 100), octave=QUARTER, **TRAIN),
+    Control(key="interruptions_per_hour", kind="number", **TRAIN),
+    Control(key="checkpoint_interval_s", kind="number", **TRAIN),
+    Control(key="storage_gb", kind="number"),
+    Control(key="egress_gb", kind="number"),
+    Control(key="setup_minutes", kind="number"),
+    Control(key="deadline_hours", kind="number"),
+    Control(key="budget_usd", kind="number"),
+    _choice("preference", "cheapest", "fastest", "balanced", start="cheapest"),
+)
+CONTROLS: dict[str, Control] = {control.key: control for control in ROWS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

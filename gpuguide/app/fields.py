@@ -1,4 +1,4 @@
-"""One field of the panel: label, help and the ipywidgets that set one key; every kind reads and writes a plain value."""
+"""One field of the panel: label, help and the ipywidgets that set one key; all kinds read and write plain values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class Field:
 
     def _presets(self) -> Html:
         key = self.control.key
-        return join(button(self._short(value), data_set={key: value}) for value in self.control.presets)
+        auto = button(self._text("option.auto"), data_set={key: None}) if self.control.auto else None
+        return join([auto, [button(self._short(value), data_set={key: value}) for value in self.control.presets]])
 
     def _short(self, value: float) -> str:
         if self.control.octave == 0.25 and value >= 1024 and value % 1024 == 0:
@@ -124,6 +125,7 @@ class LogField(Field):
 
     def _inputs(self) -> list[widgets.Widget]:
         low, high = self.control.low, self.control.high
+        self._rest = float(self.control.start or low)
         base = 2.0 if self.control.octave else 10.0
         self._slider = widgets.FloatLogSlider(
             value=low,
@@ -142,15 +144,18 @@ class LogField(Field):
 
     def _slid(self, value: float) -> None:
         # The browser sends a place back that it was just given: only another place is a move.
-        if not self._quiet and (self.value is None or self._place(value) != self._place(float(self.value))):
+        if not self._quiet and self._place(value) != self._place(float(self.value or self._rest)):
             self._report(self._snapped(value))
             self._quietly(self._show_box)
 
     def _typed(self, typed: str) -> None:
         if self._quiet:
             return
+        if self.control.auto and not typed.strip():
+            self._report(None)
+            return
         try:
-            number = self._text.parse_number(typed.rstrip("%"))
+            number = self._text.parse_number(typed.strip("% "))
         except ValueError:
             number = math.nan
         if self.control.share and number > 1:
@@ -182,16 +187,23 @@ class LogField(Field):
         return max(1, round(value)) if self.control.integer and value < 1e9 else value
 
     def _show(self) -> None:
-        if self.value is not None:
-            slider = self._slider
-            slider.value = slider.base ** (slider.min + slider.step * self._place(float(self.value)))
+        slider = self._slider
+        slider.value = slider.base ** (slider.min + slider.step * self._place(float(self.value or self._rest)))
         self._show_box()
+
+    def hint(self, value: float | None) -> None:
+        """What is taken while the box is empty."""
+        if value is not None:
+            self._rest = float(value)
+            self._box.placeholder = self._text.exact(value)
+            self._quietly(self._show)
 
     def _place(self, value: float) -> int:
         """The nearest step of the slider."""
         slider = self._slider
         inside = min(max(value, self.control.low), self.control.high)
-        return round((math.log(inside, slider.base) - slider.min) / slider.step)
+        steps: float = (math.log(inside, slider.base) - slider.min) / slider.step
+        return round(steps)
 
     def _show_box(self) -> None:
         self._box.value = self.said()
@@ -253,6 +265,13 @@ class ToggleField(ChoiceField):
 class ModelField(ChoiceField):
     """A model of the catalog, or none: then its size is taken from the slider."""
 
+    def offer(self, options: Sequence[str]) -> None:
+        """Let the reader choose among other models."""
+        if self.options != list(options):
+            self.options = list(options)
+            self._quietly(self._translate)
+            self.value = None
+
     def _named(self, value: str) -> str:
         return self._text("option.model_by_size") if value == AUTO else value
 
@@ -296,7 +315,8 @@ class NumberField(Field):
         self._box.value = self.said()
 
     def _translate(self) -> None:
-        self._box.placeholder = self._text("option.auto")
+        empty = f"control.{self.control.key}.empty"
+        self._box.placeholder = self._text(empty if self._text.has(empty) else "option.auto")
 
     def said(self) -> str:
         return "" if self.value is None else self._text.exact(self.value)

@@ -13,27 +13,29 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gpuguide.app.chart import STATIC
+from gpuguide.app.files import STATIC
 from gpuguide.show.theme import css_variables
 from gpuguide.spec.link import read_query, write_query
 
 Handler = Callable[[Mapping[str, Any]], None]
 
 
-class Browser(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships no types for its base
+class Browser(anywidget.AnyWidget):
     """One a page; invisible."""
 
     _esm = (STATIC / "page.js").read_text("utf-8")
     _css = css_variables() + (STATIC / "page.css").read_text("utf-8")
 
-    search = traitlets.Unicode(None, allow_none=True).tag(sync=True)  # from the browser, once: the address it came with
-    tongue = traitlets.Unicode("").tag(sync=True)  # from the browser: its language
-    query = traitlets.Unicode("").tag(sync=True)  # to the browser: what the address should say
-    language = traitlets.Unicode("en").tag(sync=True)
-    title = traitlets.Unicode("").tag(sync=True)
-    names = traitlets.Dict().tag(sync=True)  # accessible names of controls by CSS class
-    words = traitlets.Dict().tag(sync=True)  # what to say when the kernel is gone
-    tick = traitlets.Int(0).tag(sync=True)  # answers drawn so far
+    search: Any = traitlets.Unicode(None, allow_none=True).tag(
+        sync=True
+    )  # from the browser, once: the address it came with
+    tongue: Any = traitlets.Unicode("").tag(sync=True)  # from the browser: its language
+    query: Any = traitlets.Unicode("").tag(sync=True)  # to the browser: what the address should say
+    language: Any = traitlets.Unicode("en").tag(sync=True)
+    title: Any = traitlets.Unicode("").tag(sync=True)
+    names: Any = traitlets.Dict().tag(sync=True)  # accessible names of controls by CSS class
+    words: Any = traitlets.Dict().tag(sync=True)  # what to say when the kernel is gone
+    tick: Any = traitlets.Int(0).tag(sync=True)  # answers drawn so far
 
     def __init__(self, on_set: Handler, on_download: Handler, **values: Any) -> None:
         super().__init__(**values)

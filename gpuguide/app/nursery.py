@@ -4,9 +4,9 @@ Kernels that start at once: one process imports everything and reads the tables,
 A fresh kernel spends seconds on imports; a fork of a warm one starts in a fraction of that and shares its memory. Where
 the system cannot fork (Windows), kernels start the ordinary way.
 
-Three processes take part: the nursery (``python -m gpuguide.app.nursery SOCKET``), which forks; a small stand-in that the
-server starts as 'the kernel' (``python nursery.py SOCKET --stand-in ARGUMENTS``) and whose end means the kernel's end; and
-the fork itself, which ends when its stand-in does.
+Three processes take part: the nursery (``python -m gpuguide.app.nursery SOCKET``), which forks; a small stand-in that
+the server starts as 'the kernel' (``python nursery.py SOCKET --stand-in ARGUMENTS``) and whose end means the kernel's
+end; and the fork itself, which ends when its stand-in does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import socket
 import struct
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 LONGEST_MESSAGE = 4_000_000
@@ -60,13 +61,18 @@ def stand_in(address: str, arguments: list[str]) -> int:
     """Ask for a fork and wait for its end; a signal to this process reaches the fork."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
-    _send(connection, {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()})
+    _send(connection, {"arguments": arguments, "environment": dict(os.environ), "folder": str(Path.cwd())})
     reply = _receive(connection)
     if reply is None:
         return 1
     signal.signal(signal.SIGINT, lambda *_: _kill(reply["pid"], signal.SIGINT))
+
+    def end(number: int, _: Any) -> None:
+        _kill(reply["pid"], number)
+        sys.exit(0)
+
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: (_kill(reply["pid"], number), sys.exit(0)))
+        signal.signal(number, end)
     _receive(connection)  # nothing comes: the connection closes when the fork is gone
     return 0
 
@@ -84,7 +90,7 @@ def serve(address: str) -> None:
     _warm()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
-    os.chmod(address, 0o600)
+    Path(address).chmod(0o600)
     listener.listen(64)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the forks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -162,10 +168,10 @@ def _grow_up(connection: socket.socket, asked: dict[str, Any]) -> None:
         from ipykernel.kernelapp import IPKernelApp
 
         app = IPKernelApp.instance(log_level="ERROR")
-        app.initialize(asked["arguments"])
+        app.initialize(asked["arguments"])  # type: ignore[no-untyped-call]
         # Imported before there was a kernel, ipywidgets has not told it that all states may be asked for at once.
         ipywidgets.load_ipython_extension(app.shell)
-        app.start()
+        app.start()  # type: ignore[no-untyped-call]
         code = 0
     finally:
         os._exit(code)

@@ -6,19 +6,20 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
 from gpuguide.app.chart import Chart
+from gpuguide.app.declaration import Answer, Card, Declaration
+from gpuguide.app.frame import card_title, header, intro
 from gpuguide.app.location import Browser, read_query, write_query
-from gpuguide.app.panel import Groups, Panel
+from gpuguide.app.panel import Panel
 from gpuguide.app.wording import error_sentence
 from gpuguide.errors import GuideError
 from gpuguide.show import verdict
-from gpuguide.show.html import Html, button, join, tag
+from gpuguide.show.html import join, tag
 from gpuguide.show.tables import as_csv
 from gpuguide.spec.scenario import Scenario
 from gpuguide.text import LANGUAGES, Text
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PAGES = ("memory", "train", "finetune", "serve", "media", "scale", "spot", "compare", "accuracy")
 CARRIED = (
     "model",
     "params_b",
@@ -45,40 +45,6 @@ CARRIED = (
 REMEMBERED = 64
 SLOW_AFTER_S = 0.25
 """Pictures that need several decisions wait until the reader's hand rests. [s]"""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What a card draws from: the decision, and a way to ask about a neighbouring scenario."""
-
-    decision: Decision
-    text: Text
-    ask: Callable[[Mapping[str, Any]], Decision]
-    given: Mapping[str, Any]  # what the controls say
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
-    """One box of the answer; `draw` gives a figure (a mapping) or HTML (a text)."""
-
-    key: str  # title under card.KEY.title, a line of explanation under card.KEY.help
-    draw: Callable[[Answer], Any]
-    chart: bool = True
-    wide: bool = False
-    slow: bool = False
-    download: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Declaration:
-    """What makes a page different from the others."""
-
-    name: str
-    workloads: tuple[str, ...]
-    groups: Groups
-    cards: tuple[Card, ...]
-    start: Mapping[str, Any]
-    presets: Mapping[str, Mapping[str, Any]]  # name (text under preset.PAGE.NAME) to values
 
 
 class Page:
@@ -115,7 +81,7 @@ class Page:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display(self.root)
+        display(self.root)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         return f"<{self.declaration.name} page: {self.said}>"
@@ -244,6 +210,7 @@ class Page:
         self.decision = self.decide(scenario)
         self.scenario = scenario
         self._error.value = ""
+        self.panel.hint(self.decision.scenario)
         self._draw()
 
     def _draw(self) -> None:
@@ -257,6 +224,7 @@ class Page:
         for card in self.declaration.cards:
             if not card.slow:
                 show(card)
+        self._footer.value = verdict.footer(self.decision, self.text)
         self._address()
         if any(card.slow for card in self.declaration.cards):
             self._soon(answer)
@@ -326,57 +294,10 @@ class Page:
             self._titles[card.key].value = card_title(card, text)
             if card.chart:
                 self._views[card.key].exports = exports
-        self._footer.value = verdict.footer(self.decision, text)
         self.scenario = None  # the same numbers have to be said again
 
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-
-
-def header(current: str, text: Text, carried: Mapping[str, Any]) -> Html:
-    """Navigation between pages, which takes the model along, and the language switch."""
-    query = write_query(dict(carried) | {"language": text.language})
-
-    def link(name: str) -> Html:
-        here = "page" if name == current else None
-        return tag("li", tag("a", text(f"page.{name}.short"), href=f"{name}?{query}", aria_current=here))
-
-    switch = [
-        button(name, lang=code, data_set={"language": code}, aria_pressed=str(code == text.language).lower())
-        for code, name in LANGUAGES.items()
-    ]
-    return tag(
-        "header",
-        tag("a", "gpuguide", class_="gg-brand", href=f"index?{query}"),
-        tag("nav", tag("ul", [link(name) for name in ("index", *PAGES)]), aria_label=text("nav")),
-        tag("div", switch, class_="gg-language", role="group", aria_label=text("language")),
-    )
-
-
-def intro(declaration: Declaration, text: Text) -> Html:
-    """The question a page answers, why it matters, and ready-made examples."""
-    name = declaration.name
-    chips = [
-        button(text(f"preset.{name}.{key}"), class_="gg-chip", data_set=values)
-        for key, values in declaration.presets.items()
-    ]
-    examples = tag(
-        "div", tag("span", text("examples")), chips, class_="gg-chips", role="group", aria_label=text("examples")
-    )
-    title = tag("h1", text(f"page.{name}.title"), id="gg-question", tabindex="-1")
-    return join([title, tag("p", text(f"page.{name}.lead")), examples if chips else None])
-
-
-def card_title(card: Card, text: Text) -> Html:
-    """Title of a card with its explanation and downloads."""
-    kinds = ("csv", "xlsx") if card.download else ()
-    downloads = [
-        button(kind.upper(), class_="gg-tool", data_download=kind, aria_label=text("export_table", kind=kind.upper()))
-        for kind in kinds
-    ]
-    title = tag("h2", text(f"card.{card.key}.title"))
-    explained = tag("p", text(f"card.{card.key}.help")) if text.has(f"card.{card.key}.help") else None
-    return join([tag("div", title, tag("span", downloads, class_="gg-tools"), class_="gg-title"), explained])
 
 
 def _html(*classes: str) -> widgets.HTML:
@@ -402,6 +323,3 @@ def _readable(given: Mapping[str, Any]) -> tuple[dict[str, Any], GuideError | No
         else:
             good[key] = value
     return good, wrong
-
-
-__all__: Sequence[str] = ["Answer", "Card", "Declaration", "Page"]

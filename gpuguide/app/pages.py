@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuguide.app.declaration import Answer, Card, Declaration
 from gpuguide.app.location import write_query
-from gpuguide.app.page import Answer, Card, Declaration
 from gpuguide.show import figures, tables
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
@@ -64,13 +64,18 @@ PAGE_FOR = {"serve": "serve", "qlora": "finetune", "lora": "finetune", "full": "
 
 
 def _onward(answer: Answer) -> Html:
-    """Where to go on with these settings, and how the market is read."""
-    text = answer.text
-    query = write_query(dict(answer.given) | {"language": text.language})
-    page = PAGE_FOR.get(str(answer.given["workload"]), "media")
+    """Where to go on with these settings: what the next page would start with is said too, so that numbers stay."""
+    text, page = answer.text, PAGE_FOR.get(str(answer.given["workload"]), "media")
+
+    def query(name: str) -> str:
+        taken = {key: getattr(answer.decision.scenario, key) for key in DECLARATIONS[name].start if key != "pricing"}
+        kept = {key: value for key, value in taken.items() if value is not None and key not in ("model", "params_b")}
+        return write_query(kept | dict(answer.given) | {"language": text.language})
+
     names = dict.fromkeys((page, "memory", *(("spot",) if page in ("finetune", "train") else ())))
     links = [
-        tag("li", tag("a", text(f"index.go_{name}"), class_="gg-button", href=f"{name}?{query}")) for name in names
+        tag("li", tag("a", text(f"index.go_{name}"), class_="gg-button", href=f"{name}?{query(name)}"))
+        for name in names
     ]
     return tag("ul", links, class_="gg-onward")
 
@@ -129,8 +134,8 @@ MEMORY_PAGE = Declaration(
         "serving+": ("prompt_tokens", "output_tokens", "engine", "memory_utilization", "hours_per_month"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, PARTS, FUNNEL, VARIANTS, HELP, RANKING),
-    start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 8},
+    cards=(MEMORY, COST, PARTS, VARIANTS, FUNNEL, HELP, PLAN, RANKING),
+    start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 8, "micro_batch": 1},
     presets={
         "small": {
             "workload": "serve",
@@ -180,7 +185,7 @@ TRAIN_PAGE = Declaration(
         ),
         "market+": tuple(key for key in MARKET if key != "gpus"),
     },
-    cards=(FRONT, COST, STEP, MEMORY, PLAN, PARTS, FUNNEL, HELP, RANKING),
+    cards=(FRONT, COST, MEMORY, STEP, PARTS, FUNNEL, HELP, PLAN, RANKING),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
     presets={
         "tiny": {"workload": "pretrain", "params_b": 0.125, "train_tokens": 2.5e9},
@@ -218,7 +223,7 @@ FINETUNE_PAGE = Declaration(
         ),
         "market+": MARKET,
     },
-    cards=(VARIANTS, COST, MEMORY, PARTS, FUNNEL, HELP, RANKING),
+    cards=(VARIANTS, COST, MEMORY, PARTS, FUNNEL, HELP, PLAN, RANKING),
     start={"workload": "qlora", "model": "llama-3.1-8b"},
     presets={
         "eight": {"workload": "qlora", "model": "llama-3.1-8b", "sequence_length": 2048, "train_tokens": 1e7},

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from gpuguide.app.controls import AUTO, CONTROLS, Bound, Control, Facts, Values, settle
-from gpuguide.app.fields import KINDS, Field, NamesField
+from gpuguide.app.declaration import Groups
+from gpuguide.app.fields import KINDS, Field, LogField, ModelField, NamesField
 from gpuguide.errors import GuideError, InvalidScenario
 from gpuguide.show.html import button, join, tag
 from gpuguide.show.remedies import value_in_words
-from gpuguide.spec.model import MediaModel, Model
+from gpuguide.spec.model import MediaModel
 from gpuguide.spec.scenario import Scenario
 from gpuguide.text import Text
 from gpuguide.units import BILLION
 
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
-
-Groups = Mapping[str, Sequence[str]]
 
 
 class Panel:
@@ -123,7 +122,7 @@ class Panel:
 
     def _start_value(self, control: Control, given: Mapping[str, Any]) -> Any:
         value = given.get(control.key)
-        if value is None:
+        if value is None and not control.auto:
             value = control.start if control.start is not None else () if control.kind == "names" else None
             if control.kind in ("choice", "toggle") and value is None:
                 value = AUTO
@@ -233,10 +232,8 @@ class Panel:
                 options.insert(1 if first else 0, chosen)  # a model by path or Hub id
         if not chosen and not first:
             self.values["model"] = options[0]
-        if field.options != options:  # type: ignore[attr-defined]
-            field.options = options  # type: ignore[attr-defined]
-            field._quietly(field._translate)
-            field.value = None
+        if isinstance(field, ModelField):
+            field.offer(options)
 
     def _facts_of(self, name: str | None) -> Facts:
         if not name:
@@ -246,11 +243,11 @@ class Panel:
                 found = self._catalog.model(name)
             except GuideError:
                 return Facts()  # resolve says what is wrong
-            language = isinstance(found, Model)
-            self._facts[name] = Facts(
-                params_b=float(found.params) / BILLION if language else None,
-                max_context=int(found.max_context) if language and found.max_context else None,  # type: ignore[union-attr]
-            )
+            if isinstance(found, MediaModel):
+                self._facts[name] = Facts()
+            else:
+                longest = int(found.max_context) if found.max_context else None
+                self._facts[name] = Facts(params_b=float(found.params) / BILLION, max_context=longest)
         return self._facts[name]
 
     def _show_for(self, workload: str) -> None:
@@ -290,6 +287,12 @@ class Panel:
         for key, field in self.fields.items():
             field.show(self.values[key])
         self._note()
+
+    def hint(self, scenario: Scenario) -> None:
+        """Show what was taken for keys that are left out."""
+        for key, field in self.fields.items():
+            if isinstance(field, LogField) and field.value is None:
+                field.hint(getattr(scenario, key))
 
     def names(self) -> dict[str, dict[str, str]]:
         """Accessible name and spoken value of every field, by its CSS class."""

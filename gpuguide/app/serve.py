@@ -2,7 +2,8 @@
 Serves the suite with Voila: short addresses, own template, kernels that start at once, and limits that keep it up.
 
 Voila as it comes leaves a kernel behind for every closed tab: its request to end it carries no XSRF token. Here such a
-request is accepted when the browser says that it comes from this very server (Origin), and the check stays on for the rest.
+request is accepted when the browser says that it comes from this very server (Origin), and the check stays on for all
+others.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from voila.tornado.handler import TornadoVoilaHandler
 
 from gpuguide import __version__
 from gpuguide.app import nursery
-from gpuguide.app.chart import STATIC, plotly_js
-from gpuguide.app.page import PAGES
+from gpuguide.app.declaration import PAGES
+from gpuguide.app.files import STATIC, plotly_js
+from gpuguide.show.html import Html, tag
 from gpuguide.show.theme import css_variables
 from gpuguide.text import LANGUAGES, Text
 
@@ -79,7 +81,7 @@ class StaticHandler(tornado.web.RequestHandler):
         self.finish(content)
 
 
-class PageHandler(TornadoVoilaHandler):
+class PageHandler(TornadoVoilaHandler):  # type: ignore[misc]
     """One of the listed notebooks, under its short name too."""
 
     def initialize(self, listed: frozenset[str], **settings: Any) -> None:
@@ -105,7 +107,7 @@ class PageHandler(TornadoVoilaHandler):
         self.finish(_plain_page("missing" if status_code == 404 else "broken"))
 
 
-class ShutdownHandler(VoilaShutdownKernelHandler):
+class ShutdownHandler(VoilaShutdownKernelHandler):  # type: ignore[misc]
     """Ends the kernel of a page that was closed."""
 
     def check_xsrf_cookie(self) -> None:
@@ -124,7 +126,7 @@ class MissingHandler(tornado.web.RequestHandler):
         self.finish(_plain_page("missing"))
 
 
-class Suite(Voila):
+class Suite(Voila):  # type: ignore[misc]
     """Voila with this suite's pages."""
 
     name = "voila"
@@ -166,7 +168,7 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
     os.environ["JUPYTER_PATH"] = os.pathsep.join(
         filter(None, [str(STATIC / "jupyter"), os.environ.get("JUPYTER_PATH", "")])
     )
-    app = Suite.instance()
+    app: Suite = Suite.instance()
     app.initialize([])
     loopback = host in LOOPBACK
     app.ip, app.port, app.port_retries, app.open_browser = host, port, 0, False
@@ -250,14 +252,21 @@ def _start_nursery(scratch: Path) -> subprocess.Popen[str] | None:
     return started
 
 
+PLAIN = "body{font:17px/1.5 system-ui,sans-serif;max-width:40em;margin:15vh auto;padding:0 20px}"
+
+
 def _plain_page(key: str) -> str:
-    words = [f'<p lang="{language}">{Text(language)(f"server.{key}")}</p>' for language in LANGUAGES]
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>gpuguide</title><style>{css_variables()}body{{font:17px/1.5 system-ui,sans-serif;max-width:40em;margin:15vh auto;"
-        "padding:0 20px;background:var(--gg-bg);color:var(--gg-ink)}a{color:var(--gg-accent)}</style></head>"
-        f'<body><h1>gpuguide</h1>{"".join(words)}<p><a href="/">gpuguide</a></p></body></html>'
+    """A sentence in every language, for when there is no page to show it on."""
+    words = [tag("p", Text(language)(f"server.{key}"), lang=language) for language in LANGUAGES]
+    style = css_variables() + PLAIN + "body{background:var(--gg-bg);color:var(--gg-ink)}a{color:var(--gg-accent)}"
+    head = tag(
+        "head",
+        Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
+        tag("title", "gpuguide"),
+        tag("style", Html(style)),
     )
+    body = tag("body", tag("h1", "gpuguide"), words, tag("p", tag("a", "gpuguide", href="/")))
+    return "<!DOCTYPE html>" + tag("html", head, body, lang="en")
 
 
 if __name__ == "__main__":

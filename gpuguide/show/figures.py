@@ -38,6 +38,8 @@ NARROW: dict[str, Any] = {
     "font.size": 11, "legend.font.size": 11, "yaxis.tickfont.size": 10, "margin.r": 6, "margin.l": 8,
 }  # fmt: skip
 ROW_HEIGHT = 22
+VISIBLE = 0.004
+"""Parts below this share of a bar are no thicker than its outline."""
 TURN_FROM = 760
 """Width from which many rows become columns. [px]"""
 BEYOND = 1.6
@@ -217,7 +219,8 @@ def _stacked(
     unit: str,
     colours: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Lying bars, one trace for each part that anything has."""
+    """Lying bars, one trace for each part that is large enough to be seen in any."""
+    whole = sum(parts.values(), start=np.zeros(len(labels)))
     return [
         {
             "type": "bar", "orientation": "h", "name": text(f"{group}.{part}"), "x": _plain(size), "y": labels,
@@ -225,7 +228,7 @@ def _stacked(
             "marker": {"color": token((colours or {}).get(part, part)), "line": {"width": 1, "color": token("card")}},
         }
         for part, size in parts.items()
-        if np.any(size > 0)
+        if np.any(size > VISIBLE * whole)
     ]  # fmt: skip
 
 

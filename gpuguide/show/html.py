@@ -29,8 +29,8 @@ def tag(name: str, *children: Child, **attributes: Any) -> Html:
     children : Html, str, None or iterables of them
         Texts are escaped.
     attributes
-        ``class_`` is class, other underscores become hyphens; True gives a bare attribute, None and False none; a mapping
-        is written as JSON.
+        ``class_`` is class, other underscores become hyphens; True gives a bare attribute, None and False none; a
+        mapping is written as JSON.
 
     Examples
     --------

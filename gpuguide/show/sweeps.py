@@ -54,9 +54,15 @@ def across_load(ask: Ask, decision: Decision, text: Text) -> Figure:
         for answer in answers
     ]
     return figures.lines(
-        text, {text("chart.per_million"): (loads, price)}, x=text("chart.requests_at_once"), y=text("chart.per_million_axis", currency=text.currency),
-        label=text("chart.load_label"), mark=here, log_y=True, money=True,
-    )  # fmt: skip
+        text,
+        {text("chart.per_million"): (loads, price)},
+        x=text("chart.requests_at_once"),
+        y=text("chart.per_million_axis", currency=text.currency),
+        label=text("chart.load_label"),
+        mark=here,
+        log_y=True,
+        money=True,
+    )
 
 
 def across_sizes(ask: Ask, decision: Decision, text: Text) -> Figure:
@@ -69,9 +75,14 @@ def across_sizes(ask: Ask, decision: Decision, text: Text) -> Figure:
             hours.append(row["hours_typical"])
             cost.append(row["cost_total_typical_usd"] * float(text.currency_per_usd or 1))
     figure = figures.lines(
-        text, {text("chart.run_cost"): (hours, cost)}, x=text("chart.hours"), y=figures.cost_title(decision, text), label=text("chart.sizes_label", count=len(sizes)),
-        log_y=True, money=True,
-    )  # fmt: skip
+        text,
+        {text("chart.run_cost"): (hours, cost)},
+        x=text("chart.hours"),
+        y=figures.cost_title(decision, text),
+        label=text("chart.sizes_label", count=len(sizes)),
+        log_y=True,
+        money=True,
+    )
     figure["data"][0] |= {
         "mode": "lines+markers+text",
         "text": [text("chart.gpus", count=size) for size in sizes],
@@ -89,8 +100,14 @@ def across_sessions(ask: Ask, decision: Decision, text: Text) -> Figure:
         math.nan if row is None else row["cost_total_typical_usd"] * float(text.currency_per_usd or 1) for row in rows
     ]
     return figures.lines(
-        text, {text("chart.run_cost"): (counts, cost)}, x=text("chart.sessions"), y=figures.cost_title(decision, text), label=text("chart.sessions_label"), mark=here, money=True,
-    )  # fmt: skip
+        text,
+        {text("chart.run_cost"): (counts, cost)},
+        x=text("chart.sessions"),
+        y=figures.cost_title(decision, text),
+        label=text("chart.sessions_label"),
+        mark=here,
+        money=True,
+    )
 
 
 def price_forms(ask: Ask, decision: Decision, text: Text) -> Figure:
@@ -135,7 +152,9 @@ def _try(ask: Ask, change: Mapping[str, Any]) -> Decision | None:
 
 def _first(decision: Decision | None) -> dict[str, Any] | None:
     """The best row as plain values; None where nothing fits."""
-    return None if decision is None or decision.best is None else decision.best.to_dict()
+    return (
+        None if decision is None or decision.best is None else {str(key): value for key, value in decision.best.items()}
+    )
 
 
 __all__: Sequence[str] = ["across_context", "across_load", "across_sessions", "across_sizes", "price_forms"]

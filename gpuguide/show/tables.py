@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gpuguide.decide.decision import Decision
 
+COSTS = ("cost_total_low_usd", "cost_total_typical_usd", "cost_total_high_usd")
 OLD_DAYS = 90
 """Prices from this age on are marked."""
 
@@ -60,18 +61,16 @@ def ranking_table(decision: Decision, text: Text, rows: int = 25) -> Html:
         return empty(text("table.nothing_fits"))
     table = decision.top(rows)
     caption = text("table.ranking_caption", shown=text.count(len(table)), count=total, all=text.count(total))
-    low_high = _rows(table, "cost_total_low_usd", "cost_total_high_usd")
     fit = _rows(table, "fit", "usable_bytes", "memory_total_typical_bytes")
     columns = [
-        Column("table.provider", [str(name) for name in table["provider"]]),
+        Column("table.provider", [_provider(text, *row) for row in _rows(table, "provider", "region")]),
         Column("table.machine", [_machine(*row) for row in _rows(table, "gpu", "gpus", "nodes", "instance_type")]),
-        Column("table.region", [_region(text, str(name)) for name in table["region"]], phone=False),
-        Column("table.pricing", [text.name("option.pricing", kind) for kind in table["pricing"]], phone=False),
         Column("table.fit", [_fit(text, *row) for row in fit]),
-        Column("table.per_hour", [text.money(value) for value in table["usd_per_hour"]], number=True),
+        Column(
+            "table.per_hour", [_per_hour(text, *row) for row in _rows(table, "usd_per_hour", "pricing")], number=True
+        ),
         *_work_columns(decision, table, text),
-        Column(_cost_key(decision), [bold(text.money(cost)) for cost in table["cost_total_typical_usd"]], number=True),
-        Column("table.cost_range", [text.band("money", *row) for row in low_high], number=True, phone=False),
+        Column(_cost_key(decision), [_cost(text, *row) for row in _rows(table, *COSTS)], number=True),
         Column("table.as_of", [_age(text, *row) for row in _rows(table, "as_of", "age_days", "source")]),
     ]
     return html_table(
@@ -82,10 +81,13 @@ def ranking_table(decision: Decision, text: Text, rows: int = 25) -> Html:
 def _work_columns(decision: Decision, table: pd.DataFrame, text: Text) -> list[Column]:
     if decision.scenario.workload == "serve":
         million = [text.money(value) for value in table["usd_per_million_tokens"]]
+        speed = [
+            join([text.number(rate), tag("small", text("table.each_token", time=text.duration(seconds)))])
+            for rate, seconds in _rows(table, "tokens_per_s_typical", "tpot_s_typical")
+        ]
         return [
-            Column("table.tokens_per_s", [text.number(value) for value in table["tokens_per_s_typical"]], number=True),
-            Column("table.tpot", [text.duration(value) for value in table["tpot_s_typical"]], number=True, phone=False),
-            Column("table.per_million", million, number=True, phone=False),
+            Column("table.tokens_per_s", speed, number=True),
+            Column("table.per_million", million, number=True),
         ]
     return [Column("table.time", [text.hours(value) for value in table["hours_typical"]], number=True)]
 
@@ -104,7 +106,7 @@ def memory_table(decision: Decision, text: Text) -> Html:
     bands["total"] = _band(memory.total)
     whole = bands["total"][1] or 1.0
     columns = [
-        Column("table.part", [join([_swatch(part), text(f"part.{part}")]) for part in bands]),
+        Column("table.part", [tag("span", _swatch(part), text(f"part.{part}"), class_="gg-nowrap") for part in bands]),
         Column("table.least", [text.gib(band[0]) for band in bands.values()], number=True, phone=False),
         Column("table.typical", [bold(text.gib(band[1])) for band in bands.values()], number=True),
         Column("table.most", [text.gib(band[2]) for band in bands.values()], number=True),
@@ -194,8 +196,16 @@ def _machine(gpu: str, gpus: float, nodes: float, instance_type: str) -> Html:
     return join([tag("span", f"{shape} {gpu}", class_="gg-machine"), tag("small", instance_type or "")])
 
 
-def _region(text: Text, name: str) -> str:
-    return text("table.any_region") if name in ("*", "") else name
+def _provider(text: Text, name: str, region: str) -> Html:
+    return join([tag("b", name), tag("small", text("table.any_region") if region in ("*", "") else region)])
+
+
+def _per_hour(text: Text, usd: float, pricing: str) -> Html:
+    return join([text.money(usd), tag("small", text.name("option.pricing", pricing))])
+
+
+def _cost(text: Text, low: float, typical: float, high: float) -> Html:
+    return join([bold(text.money(typical)), tag("small", text.band("money", low, high))])
 
 
 def _fit(text: Text, fit: str, usable: float, need: float) -> Html:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console, JustifyMethod
+from rich.progress import Progress
 from rich.table import Table
 
 from gpuguide.show.verdict import machine, verdict
@@ -132,3 +134,26 @@ def print_scores(scores: Any) -> None:
         cells = ("" if share is None else f"{share:.1%}" for share in shares)
         table.add_row(name, str(score.rows), str(score.scored), *cells, ratio, outcome)
     _console().print(table)
+
+
+def print_refresh(report: Any) -> None:
+    """What became of each provider's prices."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("provider", "status", "rows", "as of", "problem"):
+        table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
+    for one in report.providers:
+        table.add_row(one.provider, one.status, str(one.rows), one.as_of, one.problem)
+    _console().print(table)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on standard error; call with how many are done, of how many, and which was the last."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def step(done: int, total: int, last: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"{what}: {last}")
+
+        yield step

@@ -1,7 +1,8 @@
 """
 Words in the reader's language, with numbers, money, memory, durations and dates in the reader's form.
 
-A text may ask for a form after a colon: ``"{gpu} costs {cost:money}"``. The forms are the methods of `Text` named in FORMS.
+A text may ask for a form after a colon: ``"{gpu} costs {cost:money}"``. The forms are the methods of `Text` that FORMS
+names.
 """
 
 from __future__ import annotations
@@ -191,9 +192,7 @@ class Text(string.Formatter):
         for limit, unit, key in DURATION_UNITS:
             if abs(time) < limit:
                 amount = time / unit
-                return self(
-                    f"unit.{key}", count=_shown(amount), number=self.number(amount, 2)
-                )
+                return self(f"unit.{key}", count=_shown(amount), number=self.number(amount, 2))
         raise AssertionError("unreachable")  # the last unit has no limit
 
     def hours(self, hours: float | None) -> str:

@@ -47,7 +47,7 @@ function upright(traces, layout, height) {
     if (trace.hovertemplate) trace.hovertemplate = trace.hovertemplate.replace(/%\{([xy])/g, (_, axis) => `%{${axis === "x" ? "y" : "x"}`);
     if (trace.marker?.symbol === "line-ns") trace.marker.symbol = "line-ew";
   }
-  [layout.xaxis, layout.yaxis] = [{ ...layout.yaxis, tickangle: -55, tickfont: { size: 11 }, autorange: true }, layout.xaxis];
+  [layout.xaxis, layout.yaxis] = [{ ...layout.yaxis, tickangle: -55, tickfont: { size: 10.5 }, dtick: 1, range: [...layout.yaxis.range].reverse() }, layout.xaxis];
   layout.height = height;
 }
 
