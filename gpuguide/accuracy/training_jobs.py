@@ -30,11 +30,11 @@ QUANTISED_INPUTS_DROPPED = "2024-07"
 """Month of bitsandbytes 0.43.2, from which 4-bit layers no longer keep their inputs."""
 LIGHTNING_SHARDED_LOADING = "2024"
 """Year from which Lightning loads a checkpoint shard by shard; before, every GPU held the whole model first."""
-METHODS = {
-    "lora": "lora", "qlora": "qlora", "full": "full", "pretrain": "pretrain", "dora": "lora", "adapter": "lora",
-    "qadapter": "qlora", "adalora": "lora", "boft": "lora", "bone": "lora", "pissa": "lora", "olora": "lora",
-}  # fmt: skip
-"""Methods that freeze the base and train something about as small as LoRA count as LoRA."""
+METHODS = (
+    (r"adapter.?v2|llama.?pro|prefix|prompt|lora_llm", None), (r"qlora|qadapter", "qlora"),
+    (r"lora|dora|adapter|boft|bone|pissa", "lora"), (r"pre.?train", "pretrain"), (r"full|sft|fft", "full"),
+)  # fmt: skip
+"""Words in a method's name; None = not modelled. What trains about as little as LoRA beside a frozen base is LoRA."""
 TARGETS = {
     "q": "q|q_proj|query|wq", "k": "k|k_proj|key|wk", "v": "v|v_proj|value|wv",
     "o": "o|o_proj|wo|attn.c_proj|c_proj|proj|dense|linear_proj",
@@ -72,9 +72,7 @@ def number(row: Row, column: str, default: float = float("nan")) -> float:
 
 def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> TrainingJob:
     """Method, precision, optimizer and kernels, from the words of the row."""
-    method = METHODS.get(text(row, "method").replace("lora+emb", "lora"))
-    if method is None:
-        raise Skip(f"not modelled: method {text(row, 'method')}")
+    method = _method(row)
     megatron, words = is_megatron(row), sharding(row)
     precision, loss = text(row, "precision"), text(row, "fused_ce")
     kernels = text(row, "flash_attention") or text(row, "attention")
@@ -97,7 +95,7 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
         recipe=catalog.recipes[_recipe(row, method)],
         optimizer=_optimizer(row, catalog),
         lora_rank=number(row, "lora_rank", 8.0) if method in ("lora", "qlora") else 0.0,
-        lora_targets=_targets(adapters) if "adapter" not in text(row, "method") else (),
+        lora_targets=() if "adapter" in text(row, "method") else _targets(adapters),
         adapter_bytes=plain,
         quantization=_quantization(row, catalog) if quantised else None,
         upcast_unquantised=quantised and bool(re.search("upcast|fp32", precision + text(row, "notes"))),
@@ -106,7 +104,6 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
         fused_norms=fused_norms,
         inplace_loss=megatron,
         masked_attention="sdpa" in kernels and "pad" in text(row, "seq_len_kind") and micro > 1,
-        sequence_parallel="none" not in text(row, "activation_checkpointing") or not megatron,
         foreach_optimizer=not megatron and float(np.asarray(plan.zero_stage)) == 0,
         trainable_embeddings="wte" in adapters or "embed" in adapters,
         fused_adapters=unsloth and method in ("lora", "qlora"),
@@ -116,6 +113,14 @@ def job_of(row: Row, catalog: Catalog, plan: Plan, sequence: Floats | float) -> 
         unsharded_start="fsdp" in words and "true" in precision and "" < month < LIGHTNING_SHARDED_LOADING,
         step_group_params=float("inf") if "fsdp" in words else 1e9,
     )
+
+
+def _method(row: Row) -> str:
+    words = text(row, "method")
+    method = next((known for pattern, known in METHODS if re.search(pattern, words)), None)
+    if method is None:
+        raise Skip(f"not modelled: method {words}")
+    return method
 
 
 def is_megatron(row: Row) -> bool:
@@ -132,7 +137,7 @@ def _recipe(row: Row, method: str) -> str:
     precision = text(row, "precision")
     if is_megatron(row):
         return "fp8" if "fp8" in precision else "megatron-bf16"
-    if "mixed" in precision or "amp" in precision.split():
+    if "mixed" in precision or "amp" in precision:
         return "fp16-mixed" if "fp16" in precision else "amp-fp32-master"
     if precision in ("fp32", "float32", "32-true", "32", "tf32"):
         return "fp32"
