@@ -169,6 +169,27 @@ def offers(
 
 
 @app.command()
+def refresh(
+    provider: Annotated[list[str] | None, typer.Option(help="Only these providers; repeat for more.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Fetch live prices and lay those that pass every check over the shipped ones; needs the extra `refresh`.
+
+    Example: `gpuguide refresh --provider runpod`
+    """
+    from gpuguide.catalog.refresh import refresh as fetch
+    from gpuguide.show.terminal import print_refresh, progress_bar
+
+    with progress_bar("prices") as step:
+        report = fetch(providers=provider or (), progress=lambda done: step(done.done, done.total, done.provider))
+    if as_json:
+        _print_json([{name: getattr(one, name) for name in one.__slots__} for one in report.providers])
+    else:
+        print_refresh(report)
+
+
+@app.command()
 def accuracy(
     measurements: Annotated[
         Path | None, typer.Option(help="Folder of measurement tables; the shipped one if left out.")

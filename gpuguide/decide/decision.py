@@ -167,6 +167,8 @@ def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:
         "usd_per_hour": row["usd_per_hour"],
         "usd_per_million_tokens": row.get("usd_per_million_tokens"),
         "pareto": row["pareto"],
+        "energy_kwh": _band(row, "energy_{}_kwh"),
+        "co2e_kg": _band(row, "co2e_{}_kg"),
     }
     if row.get("dropped_by"):
         nested["dropped_by"] = row["dropped_by"]

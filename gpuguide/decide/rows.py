@@ -17,9 +17,11 @@ from gpuguide.decide.market import Funnel
 from gpuguide.decide.price import price
 from gpuguide.decide.search import Index, plan_as_dict
 from gpuguide.decide.storage import Feed
+from gpuguide.estimate.energy import energy
 from gpuguide.estimate.results import PARTS, MemoryBreakdown
+from gpuguide.spec.job import ServingJob
 from gpuguide.spec.scenario import Question
-from gpuguide.units import BANDS, TYPICAL
+from gpuguide.units import BANDS, HOUR, TYPICAL
 
 Floats = NDArray[np.float64]
 
@@ -66,6 +68,7 @@ class Rows:
             columns[f"cost_{part}_usd"] = np.broadcast_to(getattr(cost, part), cost.total.shape)[TYPICAL]
         columns |= bands("cost_total_{}_usd", cost.total)
         columns |= _rates(cost, reads)
+        columns |= self._energy(market, place, cost)
         columns["pareto"] = self.on_front[offers]
         names = np.array(["", *(name for name, _ in self.funnel.remaining[1:])], dtype=object)
         columns["dropped_by"] = names[self.funnel.dropped_at[offers]]
@@ -78,6 +81,23 @@ class Rows:
         return MemoryBreakdown(
             **{part: banded(getattr(fit.memory, part), len(fit.shape))[:, self.place[offer]] for part in PARTS}
         )
+
+    def _energy(self, market: pd.DataFrame, place: Index, cost: CostBreakdown) -> dict[str, Floats]:
+        """Electricity and greenhouse gas of the run, or of a month of serving."""
+        serving = isinstance(self.question.job, ServingJob)
+        busy_s = self.found.work_s[:, place]
+        if cost.busy_share is not None:
+            busy_s = busy_s * cost.busy_share
+        used = energy(
+            gpus=market["gpus"].to_numpy(np.float64),
+            tdp_w=self.found.fit.nodes.tdp_w[place],
+            busy_s=busy_s,
+            idle_s=np.maximum(cost.billed_hours * HOUR - busy_s, 0.0),
+            grid_g_per_kwh=market[[f"grid_{band}_g_per_kwh" for band in BANDS]].to_numpy(np.float64).T,
+            serving=serving,
+            assumptions=self.question.assumptions,
+        )
+        return bands("energy_{}_kwh", used.kwh) | bands("co2e_{}_kg", used.kg_co2e)
 
     def _plans(self, place: Index) -> NDArray[np.object_]:
         """Plans in words and numbers, one dictionary for each distinct shape."""

@@ -53,15 +53,16 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
 def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("#", justify="right")
-    for key in ("provider", "machine", "region", "fit"):
+    for key in ("provider", "machine", "fit"):
         table.add_column(text(f"table.{key}"), overflow="fold")
     keys = ("per_hour", "tokens_per_s", *(("tpot", "per_million") if serving else ("time",)))
     for key in (*keys, "cost_month" if serving else "cost_run", "cost_range", "as_of"):
         table.add_column(text(f"table.{key}"), justify="right")
     for place, row in enumerate(rows.to_dict("records"), start=1):
+        provider = row["provider"] if row["region"] == "*" else f"{row['provider']} {row['region']}"
         needed, usable = text.memory(row["memory_total_typical_bytes"]), text.memory(row["usable_bytes"])
         fit = f"{text.name('fit', row['fit'])}, {needed} / {usable}"
-        cells = [str(place), row["provider"], machine(row), row["region"], fit, text.money(row["usd_per_hour"])]
+        cells = [str(place), provider, machine(row), fit, text.money(row["usd_per_hour"])]
         cells.append(text.number(row.get("tokens_per_s_typical", row.get("items_per_s_typical"))))
         if serving:
             cells += [text.duration(row["tpot_s_typical"]), text.money(row["usd_per_million_tokens"])]
