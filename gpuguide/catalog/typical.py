@@ -164,6 +164,8 @@ def _changed(found: Model | MediaModel, given: dict[str, Any]) -> Model:
         raise InvalidScenario(
             "num_local_experts", values["experts"], f"{found.name} has no experts: give params_b with it"
         )
+    if "ffn" in values and found.ffn == found.moe_ffn and found.moe_layers == found.layers:
+        values.setdefault("moe_ffn", values["ffn"])  # Mixtral's experts are as wide as its `intermediate_size`
     window = values.pop("kv_window", None)
     changed = replace(found, **values, derived=True, source=f"{found.source}; with {_listed(given)} changed")
     if changed.heads % changed.kv_heads:
