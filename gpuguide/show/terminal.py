@@ -53,11 +53,14 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
 def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("#", justify="right")
-    for key in ("provider", "machine", "fit"):
-        table.add_column(text(f"table.{key}"), overflow="fold")
-    keys = ("per_hour", "tokens_per_s", *(("tpot", "per_million") if serving else ("time",)))
-    for key in (*keys, "cost_month" if serving else "cost_run", "cost_range", "as_of"):
-        table.add_column(text(f"table.{key}"), justify="right")
+    for key in ("terminal.provider", "terminal.machine", "terminal.fit"):
+        table.add_column(text(key), overflow="fold")
+    speed = ["terminal.tokens_per_s", "terminal.per_token", "terminal.per_million"] if serving else ["terminal.time"]
+    if not serving:
+        speed.insert(0, "terminal.items_per_s" if "items_per_s_typical" in rows else "terminal.tokens_per_s")
+    whole = "terminal.month" if serving else "terminal.whole_job"
+    for key in ("terminal.per_hour", *speed, whole, "terminal.range", "terminal.price_of"):
+        table.add_column(text(key), justify="right")
     for place, row in enumerate(rows.to_dict("records"), start=1):
         provider = row["provider"] if row["region"] == "*" else f"{row['provider']} {row['region']}"
         needed, usable = text.memory(row["memory_total_typical_bytes"]), text.memory(row["usable_bytes"])
@@ -86,8 +89,8 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
         highlight=False,
     )
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(text("table.part"))
-    table.add_column(text("chart.gib_per_gpu"), justify="right")
+    table.add_column(text("terminal.part"))
+    table.add_column(text("terminal.each_gpu"), justify="right")
     for part, value in found["memory_bytes"].items():
         if part != "total" and value:
             table.add_row(text.name("part", part), text.memory(value))
@@ -97,7 +100,7 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
         text.name("part", "total"),
         f"{text.memory(total['low'])} .. {text.memory(total['typical'])} .. {text.memory(total['high'])}",
     )
-    table.add_row(text("chart.usable"), text.memory(found["usable_bytes"]))
+    table.add_row(text("terminal.usable"), text.memory(found["usable_bytes"]))
     console.print(table)
     plan = {name: value for name, value in found["plan"].items() if value not in (0, 1, "none", False)}
     console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
