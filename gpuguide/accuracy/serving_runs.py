@@ -22,6 +22,7 @@ MOST_PER_NODE = 8
 """GPUs of one machine where a row does not say: as many as it uses, up to this."""
 LARGEST_TENSOR = 16
 """Tensor-parallel degrees above this are workers counted together, whose layout the row does not give."""
+PART_OF_A_CARD = re.compile(r"\bMIG\b|\dGCD|\dg\.\d+gb", re.IGNORECASE)
 FUSED = ("autoawq",)
 """Engines on top of transformers that replace its layers by fused ones."""
 
@@ -117,7 +118,7 @@ def _card(row: Mapping[Any, Any], catalog: Catalog, known: dict[Hashable, Any]) 
     if name in catalog.gpus:
         return name
     found: str | None = _once(known, ("card", name), lambda: serving_rows.named_card(name, catalog.gpus))
-    if found is None:
+    if found is None or PART_OF_A_CARD.search(name):
         raise NotScoreable("GPU is not in the catalog")
     return found
 

@@ -153,7 +153,7 @@ def decode_step(
     reduce_s: Number = 0.0
     if reduce is not None:
         reduce_s = 2.0 * model.layers * reduce.seconds(tokens * model.hidden * ACTIVATION_BYTES)
-    overhead = known.host_s + np.zeros_like(requests)
+    overhead = known.host_s
     if engine_class(job.engine) == "eager":
         # The host launches ahead while the GPU works: only what it falls behind is seen.
         overhead = np.maximum(overhead - work_s - cache_s, 0.0)

@@ -75,7 +75,8 @@ def serving_speed(
     else:
         arriving = job.requests_per_s / replicas
         state, running, queue, short = _open(load, arriving, most)
-    first = state.first_s + queue
+    first = np.asarray(state.first_s + queue)
+    shape = np.broadcast_shapes(first.shape, np.shape(running))
     rate_tokens = running / state.stay_s * job.output_tokens
     return ServingSpeed(
         ttft_s=first,
@@ -84,9 +85,9 @@ def serving_speed(
             job.prompt_tokens / load.prompt.shared_s * load.groups * replicas, dtype=np.float64
         ),
         tokens_per_s=rate_tokens * replicas,
-        running=running + np.zeros_like(first),
-        replicas=replicas + np.zeros_like(first),
-        queue_s=queue + np.zeros_like(first),
+        running=np.broadcast_to(running, shape),
+        replicas=np.broadcast_to(replicas, shape),
+        queue_s=np.broadcast_to(queue, shape),
         bound=queueing.binding(step=state.step, prefill_share_s=state.token_s - state.step_s, short_of_room=short),
     )
 
