@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuguide.decide.search import Index, Pairs
+from gpuguide.decide.search import Index, Pairs, ranges
 from gpuguide.estimate.results import MemoryBreakdown
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Nodes
 from gpuguide.spec.plan import Plan
-from gpuguide.units import HIGH, TYPICAL, Number
+from gpuguide.units import BANDS, HIGH, TYPICAL, Number
 
 FITS, TIGHT, NO = "fits", "tight", "no"
 VERDICTS = np.array([FITS, TIGHT, NO], dtype=object)
+
+PIECE = 6000
+"""Pairs estimated at a time: with more, arrays leave the processor's cache and each takes up to twice as long. [-]"""
 
 MemoryOf = Callable[[Plan, Nodes, Assumptions], MemoryBreakdown]
 SecondsOf = Callable[[Plan, Nodes, Assumptions], Number]
@@ -105,7 +108,10 @@ def best_plans(
         Estimates over flat pairs; the objective is asked with typical values only, and only where the plan fits best.
     """
     pairs, family = _by_size_and_family(pairs)
-    total = flat(memory_of(pairs.plan, sizes.take(pairs.shape), assumptions).total)
+    total = np.empty((len(BANDS), len(pairs)))
+    for piece in _pieces(len(pairs)):
+        memory = memory_of(pairs.plan.take(piece), sizes.take(pairs.shape[piece]), assumptions)
+        total[:, piece] = flat(memory.total)
     # Shapes of one size and one memory share their verdicts, so these are settled per group of such shapes.
     planned = np.flatnonzero(np.isin(size_of_shape, pairs.shape) & able)
     group_keys = np.stack([size_of_shape[planned].astype(np.float64), usable_bytes[planned]])
@@ -113,36 +119,38 @@ def best_plans(
     group_of_planned = group_of_planned.ravel()
     of_size = np.searchsorted(pairs.shape, np.arange(len(sizes) + 1))
     size_of_group = groups[0].astype(np.intp)
-    entry, group = _ranges(of_size[size_of_group], of_size[size_of_group + 1])
+    entry, group = ranges(of_size[size_of_group], of_size[size_of_group + 1])
     verdict = verdict_of(total_bytes=total[:, entry], usable_bytes=groups[1, group], headroom=headroom)
     starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]]) if len(group) else np.array([], dtype=np.intp)
     best_verdict = np.minimum.reduceat(verdict, starts) if len(starts) else np.array([], dtype=np.int_)
-    kept = np.flatnonzero((verdict == best_verdict[group]) & (verdict < 2))
+    good = (verdict == best_verdict[group]) & (verdict < 2)
+    if pairs.keeps_more is not None:
+        # Recompute only costs time: where the same plan fits without, it is not worth timing.
+        more = pairs.keeps_more[entry]
+        good &= ~((more >= 0) & good[np.arange(len(entry)) - (entry - more)])
+    kept = np.flatnonzero(good)
     kept = kept[_first_two(np.stack([group[kept], family[entry[kept]]]))]
     # One entry per shape and plan that is worth timing.
     of_group = np.searchsorted(group[kept], np.arange(groups.shape[1] + 1))
-    place, owner = _ranges(of_group[group_of_planned], of_group[group_of_planned + 1])
+    place, owner = ranges(of_group[group_of_planned], of_group[group_of_planned + 1])
     candidate = entry[kept[place]]
     chosen = np.full(len(planned), -1, dtype=np.intp)
     best_s, runner_up_s = np.full(len(planned), np.nan), np.full(len(planned), np.nan)
     if len(candidate):
-        nodes = shapes.take(planned[owner])
-        seconds = np.asarray(seconds_of(pairs.plan.take(candidate), nodes, assumptions.typical())).reshape(-1)
-        seconds = np.broadcast_to(seconds, candidate.shape)
-        by_speed = np.lexsort((seconds, owner))
-        first = np.flatnonzero(np.r_[True, owner[by_speed][1:] != owner[by_speed][:-1]])
-        has = owner[by_speed[first]]
-        chosen[has], best_s[has] = candidate[by_speed[first]], seconds[by_speed[first]]
-        second = np.minimum(first + 1, len(by_speed) - 1)
-        same = (owner[by_speed[second]] == has) & (second > first)
-        runner_up_s[has[same]] = seconds[by_speed[second[same]]]
+        typical = assumptions.typical()
+        seconds = np.empty(len(candidate))
+        for piece in _pieces(len(candidate)):
+            nodes = shapes.take(planned[owner[piece]])
+            seconds[piece] = np.asarray(seconds_of(pairs.plan.take(candidate[piece]), nodes, typical)).reshape(-1)
+        has, first, best_s[:] = _least_of_each(seconds, owner, len(planned))
+        chosen[has] = candidate[first]
+        seconds[first] = np.inf
+        _, _, runner_up_s[:] = _least_of_each(seconds, owner, len(planned))
+        runner_up_s[np.isinf(runner_up_s)] = np.nan
     # Where nothing fits: the plan that needs the least.
     least = np.full(len(sizes), -1, dtype=np.intp)
-    by_need = np.lexsort((total[TYPICAL], pairs.shape))
-    leading = (
-        np.flatnonzero(np.r_[True, pairs.shape[by_need][1:] != pairs.shape[by_need][:-1]]) if len(pairs) else by_need
-    )
-    least[pairs.shape[by_need[leading]]] = by_need[leading]
+    has, first, _ = _least_of_each(total[TYPICAL], pairs.shape, len(sizes))
+    least[has] = first
     chosen = np.where(chosen >= 0, chosen, least[size_of_shape[planned]])
     plan, nodes = pairs.plan.take(chosen), shapes.take(planned)
     memory = memory_of(plan, nodes, assumptions)
@@ -161,21 +169,20 @@ def best_plans(
 
 def _by_size_and_family(pairs: Pairs) -> tuple[Pairs, Index]:
     """Pairs sorted by size, then by plans alike in all but micro-batch, largest first, and the family of each."""
+    if pairs.family is not None:
+        return pairs, pairs.family
     names = [field.name for field in fields(Plan) if field.name not in ("micro_batch", "data_parallel")]
     columns = [np.broadcast_to(getattr(pairs.plan, name), (len(pairs),)) for name in names]
     varying = [column for column in columns if len(pairs) and np.ptp(column) > 0]
     order = np.lexsort((-np.broadcast_to(pairs.plan.micro_batch, (len(pairs),)), *varying, pairs.shape))
     keys = np.stack([pairs.shape, *varying])[:, order]
     changed = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
-    return pairs.take(order), np.r_[0, np.cumsum(changed)][: len(pairs)]
+    return Pairs(pairs.plan.take(order), pairs.shape[order]), np.r_[0, np.cumsum(changed)][: len(pairs)]
 
 
-def _ranges(start: Index, stop: Index) -> tuple[Index, Index]:
-    """All places from each start to its stop, one after the other, and which range each belongs to."""
-    lengths = stop - start
-    owner = np.repeat(np.arange(len(start)), lengths)
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths) + start[owner], owner
+def _pieces(count: int) -> Iterator[slice]:
+    """Slices of at most PIECE places that together hold all."""
+    return (slice(start, min(start + PIECE, count)) for start in range(0, count, PIECE))
 
 
 def _first_two(keys: NDArray[np.intp]) -> Index:
@@ -185,6 +192,20 @@ def _first_two(keys: NDArray[np.intp]) -> Index:
     starts = np.flatnonzero(changed)
     place = np.arange(count) - np.repeat(starts, np.diff(np.r_[starts, count]))
     return np.flatnonzero(place < 2)
+
+
+def _least_of_each(values: NDArray[np.float64], owner: Index, owners: int) -> tuple[Index, Index, NDArray[np.float64]]:
+    """Owners that have a value, the place of the least of each (the first of equals), and the least of every owner."""
+    least = np.full(owners, np.nan)
+    if not len(values):
+        return np.array([], dtype=np.intp), np.array([], dtype=np.intp), least
+    values = np.where(np.isnan(values), np.inf, values)  # what is not known comes last
+    starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+    has = owner[starts]
+    least[has] = np.minimum.reduceat(values, starts)
+    places = np.flatnonzero(values == least[owner])
+    first = places[np.flatnonzero(np.r_[True, owner[places[1:]] != owner[places[:-1]]])]
+    return has, first, least
 
 
 def flat(value: Number) -> NDArray[np.float64]:

@@ -35,14 +35,16 @@ LONG_CONTEXT = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Plans on shapes, flat: `plan` has one entry per pair, `shape` is the place of its machine."""
+    """
+    Plans on shapes, flat: `plan` has one entry per pair, `shape` is the place of its machine.
+
+    A search that knows says more, and then its pairs come in rising order of shape, families together.
+    """
 
     plan: Plan
     shape: Index
-
-    def take(self, index: Index) -> Pairs:
-        """The pairs at the given places."""
-        return Pairs(self.plan.take(index), self.shape[index])
+    family: Index | None = None  # the same number for plans alike in all but micro-batch, which falls within a family
+    keeps_more: Index | None = None  # place of the pair alike in all but that it recomputes less; -1 = there is none
 
     def __len__(self) -> int:
         return len(self.shape)
@@ -92,14 +94,14 @@ def training_pairs(model: Model, job: TrainingJob, scenario: Scenario, shapes: N
         else (scenario.micro_batch,)
     )
     inside = (0, 1) if float(shapes.nodes.max(initial=1)) > 1 else (0,)
-    grid = _grid(tensor, pipeline, context, expert, zero, recompute, offload, micro, inside)
-    tp, pp, cp, ep, stage = grid[:5]
+    grid = _grid(inside, offload, zero, expert, context, pipeline, tensor)
+    _, _, stage, ep, cp, pp, tp = grid
     legal = (model.heads % tp == 0) & (pp <= model.layers)
     legal &= (stage <= 1) | (pp == 1) if scenario.zero_stage is None else True
     legal &= (cp == 1) | (sequence / cp >= 1024)
     if model.is_moe:
         legal &= np.asarray(model.experts) % ep == 0
-    return _on_shapes(grid[:, legal], scenario, shapes, batch)
+    return _on_shapes(grid[:, legal], micro, recompute, scenario, shapes, batch)
 
 
 def serving_pairs(model: Model, job: ServingJob, scenario: Scenario, shapes: Nodes) -> Pairs:
@@ -109,35 +111,70 @@ def serving_pairs(model: Model, job: ServingJob, scenario: Scenario, shapes: Nod
     pipeline = _degrees("pipeline_parallel", scenario.pipeline_parallel, PIPELINE_DEGREES, biggest)
     _check_tensor(model, scenario.tensor_parallel)
     expert = _degrees("expert_parallel", scenario.expert_parallel, EXPERT_DEGREES, biggest, alone=not model.is_moe)
-    grid = _grid(tensor, pipeline, (1,), expert, (0,), (0,), (0,), (1,), (0,))
-    tp, pp, _, ep = grid[:4]
+    grid = _grid((0,), (0,), (0,), expert, (1,), pipeline, tensor)
+    _, _, _, ep, _, pp, tp = grid
     legal = (model.heads % tp == 0) & (pp <= model.layers) & ((ep == 1) | (ep == tp))
-    return _on_shapes(grid[:, legal], scenario, shapes, None)
+    return _on_shapes(grid[:, legal], (1,), (0,), scenario, shapes, None)
 
 
 FIELDS = (
-    "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel",
-    "zero_stage", "recompute", "offload", "micro_batch", "shard_in_node",
+    "shard_in_node", "offload", "zero_stage", "expert_parallel", "context_parallel", "pipeline_parallel",
+    "tensor_parallel",
 )  # fmt: skip
-"""Rows of a grid of plans, in this order."""
+"""Rows of a grid of layouts, in this order: of plans equally fast, the first in the grid is kept."""
 
 
-def _on_shapes(grid: NDArray[np.float64], scenario: Scenario, shapes: Nodes, batch: int | None) -> Pairs:
-    """Pairs of the grid's plans and the shapes on which they are legal; no batch means serving."""
-    tp, pp, cp, ep, stage, _, _, size, inside = (row[:, None] for row in grid)
-    data = shapes.gpus / (tp * pp * cp)
-    legal = (data >= 1) & (data % 1 == 0) & asked_for(scenario, shapes)
+def _on_shapes(
+    grid: NDArray[np.float64],
+    micro: Sequence[int],
+    recompute: Sequence[int],
+    scenario: Scenario,
+    shapes: Nodes,
+    batch: int | None,
+) -> Pairs:
+    """
+    Pairs of the grid's layouts, with every micro-batch and recompute, and the shapes on which they are legal.
+
+    Which micro-batches are legal does not depend on recompute, so a shape's pairs are equally long runs, one for each
+    recompute. No batch means serving.
+    """
+    inside, _, stage, ep, cp, pp, tp = grid
+    data = shapes.gpus[:, None] / (tp * pp * cp)
+    legal = (data >= 1) & (data % 1 == 0) & asked_for(scenario, shapes)[:, None]
     if batch is not None:
-        legal &= (tp <= shapes.gpus_per_node) & (data * size <= batch) & (ep <= data * tp) & ((data * tp) % ep == 0)
+        legal &= (tp <= shapes.gpus_per_node[:, None]) & (ep <= data * tp) & ((data * tp) % ep == 0)
         # With several replicas a sharded optimizer is never worse than a replicated one, so stage 0 is for one alone.
         if scenario.zero_stage is None:
             legal &= (data > 1) == (stage > 0)
-        legal &= (inside == 0) | ((shapes.nodes > 1) & (stage > 0))
+        legal &= (inside == 0) | ((shapes.nodes[:, None] > 1) & (stage > 0))
     if scenario.data_parallel is not None:
         legal &= data == scenario.data_parallel
-    plans, places = np.nonzero(legal)
-    picked = {name: values[plans] for name, values in zip(FIELDS, grid, strict=True)}
-    return Pairs(Plan(**picked, data_parallel=data[plans, places]), places)
+    sizes = np.sort(np.asarray(micro, dtype=np.float64))[::-1]
+    if batch is None:
+        laid_out = np.broadcast_to(legal[:, :, None], (*legal.shape, len(sizes)))
+    else:
+        laid_out = legal[:, :, None] & (data[:, :, None] * sizes <= batch)
+    place, layout, size = np.nonzero(laid_out)
+    ends = np.searchsorted(place, np.arange(len(shapes) + 1))
+    times = len(recompute)
+    entry, run = ranges(np.repeat(ends[:-1], times), np.repeat(ends[1:], times))
+    place, layout, size, kind = place[entry], layout[entry], size[entry], run % times
+    plan = Plan(
+        **{name: values[layout] for name, values in zip(FIELDS, grid, strict=True)},
+        recompute=np.asarray(recompute, dtype=np.float64)[kind],
+        micro_batch=sizes[size],
+        data_parallel=data[place, layout],
+    )
+    before = np.arange(len(entry)) - np.diff(ends)[place]
+    return Pairs(plan, place, run * grid.shape[1] + layout, np.where(kind > 0, before, -1))
+
+
+def ranges(start: Index, stop: Index) -> tuple[Index, Index]:
+    """All places from each start to its stop, one after the other, and which range each belongs to."""
+    lengths = stop - start
+    owner = np.repeat(np.arange(len(start)), lengths)
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths - start, lengths), owner
 
 
 def asked_for(scenario: Scenario, shapes: Nodes) -> NDArray[np.bool_]:

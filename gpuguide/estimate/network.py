@@ -205,7 +205,7 @@ def _inside_s(passes_share: Floats, table: LinkTable, message: Floats, ranks: Fl
     sizes, counts = table.message_bytes, table.ranks
     size = _place(sizes, message)
     rank = _place(counts, ranks)
-    first = np.arange(len(table.bus_bandwidth_bytes_per_s)) * (len(counts) * len(sizes)) + rank * len(sizes) + size
+    first = table.places * (len(counts) * len(sizes)) + rank * len(sizes) + size
     left, right = sizes[size], sizes[size + 1]
     part = (message - left) / (right - left)
     flat = table.bus_bandwidth_bytes_per_s.reshape(-1)

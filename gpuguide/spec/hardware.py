@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,24 +40,25 @@ class LinkTable:
     """
     Measured bus bandwidth of one collective, by ranks and message size, for each node shape.
 
-    `bus_bandwidth_bytes_per_s` has shape (node, ranks, message); interpolated log-log in message size.
+    Interpolated in message size. A few hundred tables serve many thousands of shapes: those taken from others share
+    their tables and only hold the place of their own, `table`.
     """
 
     ranks: Floats  # (ranks,)
     message_bytes: Floats  # (message,)
-    bus_bandwidth_bytes_per_s: Floats  # (node, ranks, message)
-    latency_s: Floats  # (node, ranks): smallest-message time of the collective
+    bus_bandwidth_bytes_per_s: Floats  # (table, ranks, message)
+    latency_s: Floats  # (table, ranks): smallest-message time of the collective
     domain_gpus: Floats  # (node,): GPUs that the fast link joins; 72 in an NVL72 rack, else those of one machine
+    table: NDArray[np.intp] | None = None  # (node,): place of each shape's table; None = one each, in order
+
+    @property
+    def places(self) -> NDArray[np.intp]:
+        """Place of every shape's table, shape (node,)."""
+        return np.arange(len(self.domain_gpus)) if self.table is None else self.table
 
     def take(self, index: NDArray[np.intp]) -> LinkTable:
         """The tables of the shapes at the given places."""
-        return LinkTable(
-            ranks=self.ranks,
-            message_bytes=self.message_bytes,
-            bus_bandwidth_bytes_per_s=self.bus_bandwidth_bytes_per_s[index],
-            latency_s=self.latency_s[index],
-            domain_gpus=self.domain_gpus[index],
-        )
+        return replace(self, domain_gpus=self.domain_gpus[index], table=self.places[index])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,12 +34,12 @@ class Plan:
     virtual_pipeline: Number = 1.0  # interleaved stages per rank
     shard_in_node: Number = 0.0  # 1 = shards stay inside a node, replicated over nodes (hybrid sharding)
 
-    def take(self, index: NDArray[np.intp] | int) -> Plan:
+    def take(self, index: NDArray[np.intp] | slice | int) -> Plan:
         """The plan at one place, or flat arrays of the plans at several, from flat arrays of plans."""
         return Plan(**{name: _take(getattr(self, name), index) for name in self.__slots__})
 
 
-def _take(value: Number, index: NDArray[np.intp] | int) -> Number:
+def _take(value: Number, index: NDArray[np.intp] | slice | int) -> Number:
     array = np.asarray(value, dtype=np.float64)
     picked = array if array.ndim == 0 else array.ravel()[index]
     return float(picked) if np.ndim(picked) == 0 else picked
