@@ -6,7 +6,9 @@ Exit status: 0 answered ("nothing fits" is an answer), 2 wrong input (one senten
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import sys
@@ -36,24 +38,53 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
 
 
+UsageError: Any = typer.BadParameter.__base__
+"""What the parser raises for words it does not know; Typer gives no name of its own to it."""
+
+
 def main() -> None:
     """Run the command line and turn every error into one sentence and an exit status."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign must not end the answer
     try:
-        app(standalone_mode=True)
+        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.stdout.flush()
+    except UsageError as error:
+        _fail(f"{error.format_message().rstrip('.')}; see {_command(error)} --help", 2)
     except GuideError as error:
         _fail(str(error), 2)
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise SystemExit(0) from None
     except KeyboardInterrupt:
         _fail("cancelled", 130)
     except MemoryError:
         _fail("the machine ran out of memory; ask a smaller question", 1)
+    except OSError as error:
+        _drop_output()
+        place = f" ({error.filename})" if error.filename else ""
+        _fail(f"a file cannot be read or written: {error.strerror or error}{place}", 2)
     except Exception as error:
         if os.environ.get("GPUGUIDE_DEBUG"):
             raise
         _fail(f"our fault: {type(error).__name__}: {error}; set GPUGUIDE_DEBUG=1 to see where", 1)
+    raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _command(error: Any) -> str:
+    """The command whose help says what is allowed."""
+    return error.ctx.command_path if getattr(error, "ctx", None) else "gpuguide"
+
+
+def _drop_output() -> None:
+    """What is still unwritten goes nowhere, so that Python does not try again at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
@@ -270,7 +301,8 @@ def _missing_extra(extra: str, error: ImportError) -> NoReturn:
 def _print_json(value: Any, indent: int | None = 2) -> None:
     from gpuguide.decide.decision import plain
 
-    typer.echo(json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
+    escaped = not (sys.stdout.encoding or "utf-8").casefold().startswith("utf")
+    typer.echo(json.dumps(plain(value), indent=indent, ensure_ascii=escaped, allow_nan=False, default=str))
 
 
 def _print_csv(table: Any, header: bool = True) -> None:
