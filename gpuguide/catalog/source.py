@@ -13,7 +13,7 @@ from gpuguide.errors import InvalidScenario, UnknownName, nearest
 from gpuguide.spec.model import MediaModel, Model
 
 MOST_LETTERS = 500
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 LOOKS_LIKE_PATH = re.compile(r"^(\.{0,2}[/\\]|~|[A-Za-z]:[/\\])|\.(json|gguf|safetensors)$")
 
 

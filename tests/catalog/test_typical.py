@@ -81,7 +81,8 @@ def test_count_with_dimensions_on_top():
 
 CHANGES = [
     {"num_hidden_layers": 20}, {"hidden_size": 2048}, {"intermediate_size": 8192}, {"num_key_value_heads": 4},
-    {"head_dim": 64}, {"vocab_size": 32_000}, {"tie_word_embeddings": True}, {"num_attention_heads": 16, "head_dim": 64},
+    {"head_dim": 64}, {"vocab_size": 32_000}, {"tie_word_embeddings": True},
+    {"num_attention_heads": 16, "head_dim": 64},
 ]  # fmt: skip
 
 
@@ -90,9 +91,8 @@ CHANGES = [
 def test_changed_dimension_counts_as_a_changed_config(file, change):
     """A model with one dimension changed would be counted otherwise by key than by file."""
     config = json.loads((DATA / "hf_configs" / f"{file}.json").read_text())
-    config.setdefault(
-        "head_dim", config["hidden_size"] // config["num_attention_heads"]
-    )  # stays when the width changes
+    # The width of a head stays when the hidden size changes.
+    config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     expected, found = parse_config(config | change), asked(model=file, **change)
     for name in ("params", "params_active", "kv_elements_full", "kv_elements_windowed", "layers"):
         assert getattr(found, name) == getattr(expected, name), name
@@ -123,9 +123,9 @@ REFUSED = [
     pytest.param({"model": "jamba", "hidden_size": 1024}, NotModelled, id="hybrid"),
     pytest.param({"model": "llama-3.1-8b", "num_local_experts": 8}, InvalidScenario, id="experts on a dense model"),
     pytest.param({"model": "llama-3.1-8b", "num_key_value_heads": 7}, InvalidScenario, id="heads not divided"),
-    pytest.param({"model": "mixtral-8x7b", "num_experts_per_tok": 9}, InvalidScenario, id="more experts than there are"),
+    pytest.param({"model": "mixtral-8x7b", "num_experts_per_tok": 9}, InvalidScenario, id="too many"),
     pytest.param({"model": "flux.1-dev", "hidden_size": 64}, InvalidScenario, id="image model"),
-    pytest.param({"params_b": 8, "num_local_experts": 4, "num_experts_per_tok": 8}, InvalidScenario, id="top of too few"),
+    pytest.param({"params_b": 8, "num_local_experts": 4, "num_experts_per_tok": 8}, InvalidScenario, id="too few"),
 ]  # fmt: skip
 
 

@@ -227,3 +227,11 @@ def windows(v: Values, d: Draft, kinds: Sequence[str] | None, *, key: str = "sli
         raise v.missing(key)
     d.window = window
     return local
+
+
+def pattern_length(v: Values) -> int:
+    """Layers after which the pattern of local and global ones repeats; EXAONE may write it as letters, LLLG."""
+    pattern = v.given.get("sliding_window_pattern")
+    if isinstance(pattern, str) and 1 < len(pattern) <= 100 and pattern == "L" * (len(pattern) - 1) + "G":
+        return len(pattern)
+    return v.number("sliding_window_pattern")

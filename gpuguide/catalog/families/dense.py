@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gpuguide.catalog.families.blocks import LAYER, Shape, attention, mlp, norm, of_type, read_shape, windows
+from gpuguide.catalog.families.blocks import (
+    LAYER,
+    Shape,
+    attention,
+    experts,
+    mlp,
+    norm,
+    of_type,
+    pattern_length,
+    read_shape,
+    windows,
+)
 from gpuguide.catalog.families.draft import Draft
 from gpuguide.catalog.families.values import Values
 
@@ -40,7 +51,7 @@ def llama(v: Values, d: Draft) -> None:
 
 
 WITH_HEAD_NORMS = ("qwen3", "gemma3_text", "hunyuan_v1_dense", "apertus", "exaone4", "qwen3_vl_text")
-WITH_MLP_BIAS = ("llama", "smollm3", "granite", "seed_oss", "arcee")
+WITH_MLP_BIAS = ("llama", "smollm3", "granite", "seed_oss", "arcee", "internlm3")
 
 
 def layer_types(v: Values, s: Shape) -> list[str] | None:
@@ -68,15 +79,9 @@ def layer_types(v: Values, s: Shape) -> list[str] | None:
         if len(rotary) != s.layers:
             raise v.wrong("no_rope_layers", f"a list of {len(rotary)}", f"the model has {s.layers} layers")
         return ["full_attention" if has else "sliding_attention" for has in rotary]
-    every = {"gemma2": 2, "gemma3_text": 6, "olmo3": 4, "cohere2": 4, "exaone4": 4}[kind]
+    every = {"gemma2": 2, "vaultgemma": 2, "gemma3_text": 6, "olmo3": 4, "cohere2": 4, "exaone4": 4}[kind]
     if kind in ("gemma3_text", "cohere2", "exaone4") and v.has("sliding_window_pattern"):
-        pattern = v.given["sliding_window_pattern"]
-        # EXAONE writes its pattern as letters: LLLG is three local layers, then a global one.
-        every = (
-            len(pattern)
-            if isinstance(pattern, str) and pattern in ("LLLG", "LG", "LLG")
-            else v.number("sliding_window_pattern")
-        )
+        every = pattern_length(v)
     if kind == "exaone4" and v.optional("sliding_window") is None:
         return ["full_attention"] * s.layers
     return ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(s.layers)]
@@ -84,7 +89,7 @@ def layer_types(v: Values, s: Shape) -> list[str] | None:
 
 NEVER_WINDOWED = (
     "llama", "gemma", "granite", "seed_oss", "ernie4_5", "hunyuan_v1_dense", "arcee", "apertus", "olmo", "olmo2", "glm",
-    "glm4", "qwen3_vl_text",
+    "glm4", "internlm3", "qwen3_vl_text",
 )  # fmt: skip
 
 
@@ -256,6 +261,8 @@ def lfm2(v: Values, d: Draft) -> None:
     s = read_shape(v, d)
     every = range(s.layers)
     kinds = v.words("layer_types", s.layers)
+    if kinds is None and v.model_type == "lfm2_moe":
+        raise v.missing("layer_types")
     if kinds is None:
         full = v.numbers("full_attn_idxs")
         kinds = ["full_attention" if full is None or layer in full else "conv" for layer in every]
@@ -270,15 +277,29 @@ def lfm2(v: Values, d: Draft) -> None:
     d.linear(LAYER + "conv.in_proj", 3 * s.hidden, s.hidden, convolving, bias=bias)
     d.linear(LAYER + "conv.out_proj", s.hidden, s.hidden, convolving, bias=bias)
     d.keeps(convolving, s.hidden * kernel)
-    width = v.number("block_ff_dim") if v.has("block_ff_dim") else v.number("intermediate_size")
-    if v.flag("block_auto_adjust_ff_dim"):
-        multiple = v.number("block_multiple_of")
-        width = int(v.real("block_ffn_dim_multiplier") * int(2 * width / 3))
-        width = multiple * ((width + multiple - 1) // multiple)
-    d.ffn, d.kind = width, "hybrid" if convolving else "dense"
-    mlp(d, s.hidden, width, every)
+    d.kind = "hybrid" if convolving else "dense"
+    if v.model_type == "lfm2_moe":
+        first = min(v.number("num_dense_layers", least=0), s.layers)
+        d.ffn = v.number("intermediate_size")
+        mlp(d, s.hidden, d.ffn, range(first))
+        kind, count, top_k = d.kind, v.number("num_experts"), v.number("num_experts_per_tok")
+        experts(d, s.hidden, v.number("moe_intermediate_size"), range(first, s.layers), count=count, top_k=top_k)
+        d.kind = kind
+    else:
+        d.ffn = _lfm2_width(v)
+        mlp(d, s.hidden, d.ffn, every)
     for place in range(2):
         norm(d, f"{LAYER}norm_{place}", s.hidden, every)
     norm(d, "model.embedding_norm", s.hidden)
     tied = v.flag("tie_embedding") if v.has("tie_embedding") else v.flag("tie_word_embeddings")
     d.embedding(v.number("vocab_size"), s.hidden, tied=tied)
+
+
+def _lfm2_width(v: Values) -> int:
+    """MLP width of LFM2: two thirds of the stated one, scaled and rounded up, unless that is switched off."""
+    width = v.number("block_ff_dim") if v.has("block_ff_dim") else v.number("intermediate_size")
+    if not v.flag("block_auto_adjust_ff_dim"):
+        return width
+    multiple = v.number("block_multiple_of")
+    width = int(v.real("block_ffn_dim_multiplier") * int(2 * width / 3))
+    return multiple * ((width + multiple - 1) // multiple)

@@ -13,6 +13,7 @@ from gpuguide.catalog.families.blocks import (
     mlp,
     norm,
     of_type,
+    pattern_length,
     read_shape,
     windows,
 )  # fmt: skip
@@ -30,16 +31,24 @@ def _finish(v: Values, d: Draft, hidden: int, *, norms: int = 2, shift: bool = F
 def mixtral(v: Values, d: Draft) -> None:
     """Mixtral, OLMoE, Phi-MoE, Granite MoE, MiniMax M2: every layer routes, experts as wide as `intermediate_size`."""
     s, kind = read_shape(v, d), v.model_type
-    every, bias = range(s.layers), kind in ("phimoe", "olmoe", "granitemoe") and v.flag("attention_bias")
+    with_bias = kind in ("phimoe", "olmoe", "granitemoe", "flex_olmo", "hunyuan_v1_moe")
+    every, bias = range(s.layers), with_bias and v.flag("attention_bias")
     local = windows(v, d, None) if kind in ("mixtral", "phimoe") else []
-    attention(d, s, every, bias=bias, qk_norm="full" if kind == "minimax_m2" else "", windowed=local)
+    attention(d, s, every, bias=bias, qk_norm=QK_NORMS.get(kind, ""), windowed=local)
     if kind == "olmoe":
         norm(d, LAYER + "self_attn.q_norm", s.hidden, every)
         norm(d, LAYER + "self_attn.k_norm", s.hidden // s.heads * s.kv_heads, every)
     d.ffn = v.number("intermediate_size")
-    count = v.number("num_experts" if kind == "olmoe" else "num_local_experts")
+    count = v.number("num_experts" if kind in ("olmoe", "flex_olmo", "hunyuan_v1_moe") else "num_local_experts")
     experts(d, s.hidden, d.ffn, every, count=count, top_k=v.number("num_experts_per_tok"))
+    if kind == "hunyuan_v1_moe":
+        d.shared_experts = 1
+        mlp(d, s.hidden, d.ffn, every, prefix=LAYER + "mlp.shared_mlp.")
     _finish(v, d, s.hidden, shift=kind == "phimoe", head_bias=v.flag("lm_head_bias"))
+
+
+QK_NORMS = {"minimax_m2": "full", "flex_olmo": "full", "hunyuan_v1_moe": "head"}
+"""Query and key norms of the classes above, beside OLMoE's own."""
 
 
 def sparse_layers(v: Values, layers: int, count: int) -> list[int]:
@@ -142,20 +151,25 @@ def deepseek(v: Values, d: Draft) -> None:
     kind = v.model_type
     layers, hidden = v.layers(), v.number("hidden_size")
     d.layers, every = layers, range(layers)
-    if kind in ("glm4_moe", "dots1"):
+    if kind in ("glm4_moe", "dots1", "exaone_moe"):
         s = read_shape(v, d)
-        bias = v.flag("attention_bias")
-        local = windows(v, d, _dots_types(v, layers)) if kind == "dots1" else []
-        has_norm = kind == "dots1" or v.flag("use_qk_norm")
+        bias = kind != "exaone_moe" and v.flag("attention_bias")
+        local = [] if kind == "glm4_moe" else windows(v, d, _local_types(v, layers))
+        has_norm = kind != "glm4_moe" or v.flag("use_qk_norm")
         out_bias = bias if kind == "dots1" else False
         attention(d, s, every, bias=bias, out_bias=out_bias, qk_norm="head" if has_norm else "", windowed=local)
     else:
         latent_attention(v, d, every)
         d.max_context = v.optional("max_position_embeddings")
-    if kind == "deepseek_v32":
+    if kind in ("deepseek_v32", "glm_moe_dsa"):
+        if any(v.has(key) for key in ("indexer_types", "index_topk_pattern", "index_topk_freq")):
+            raise v.unmodelled("an indexer that layers share")
         _indexer(v, d, every)
-    mlp_types = v.words("mlp_layer_types", layers) if kind in ("deepseek_v32", "glm4_moe_lite") else None
-    if mlp_types is not None:
+    typed = kind in ("deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "exaone_moe")
+    mlp_types = v.words("mlp_layer_types", layers) if typed else None
+    if kind == "minicpm3":
+        sparse = []
+    elif mlp_types is not None:
         sparse = of_type(mlp_types, "sparse")
     else:
         first = 1 if kind == "glm4_moe_lite" else v.number("first_k_dense_replace", least=0)
@@ -164,9 +178,12 @@ def deepseek(v: Values, d: Draft) -> None:
     bias = kind == "deepseek_v2" and v.flag("mlp_bias")
     mlp(d, hidden, d.ffn, rest(layers, sparse), bias=bias)
     if sparse:
-        width, count = v.number("moe_intermediate_size"), v.number("n_routed_experts")
+        names = (
+            ("num_experts", "num_shared_experts") if kind == "exaone_moe" else ("n_routed_experts", "n_shared_experts")
+        )
+        width, count = v.number("moe_intermediate_size"), v.number(names[0])
         experts(d, hidden, width, sparse, count=count, top_k=v.number("num_experts_per_tok"))
-        shared = v.optional("n_shared_experts", least=0)
+        shared = v.optional(names[1], least=0)
         if shared:
             d.shared_experts = shared
             mlp(d, hidden, width * shared, sparse, bias=bias, prefix=LAYER + "mlp.shared_experts.")
@@ -178,10 +195,13 @@ def deepseek(v: Values, d: Draft) -> None:
         d.mtp_params = heads * (last + 2 * hidden * hidden + 3 * hidden)
 
 
-def _dots_types(v: Values, layers: int) -> list[str]:
+def _local_types(v: Values, layers: int) -> list[str]:
     given = v.words("layer_types", layers)
     if given is not None:
         return given
+    if v.model_type == "exaone_moe":
+        every = pattern_length(v)
+        return ["sliding_attention" if every and (layer + 1) % every else "full_attention" for layer in range(layers)]
     first = v.number("max_window_layers", least=0) if v.optional("sliding_window") is not None else layers
     return ["sliding_attention" if layer >= first else "full_attention" for layer in range(layers)]
 
