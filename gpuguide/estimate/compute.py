@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuguide.estimate.memory import adapter_params
 from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import TrainingJob
 from gpuguide.spec.model import Model
@@ -68,7 +69,7 @@ def training_flops_per_token(*, model: Model, job: TrainingJob) -> TokenFlops:
     return TokenFlops(
         block=passes * block,
         head=passes * head,
-        adapters=TRAINED * 2.0 * adapter_params(model, job),
+        adapters=TRAINED * 2.0 * adapters_of(model, job, used_per_token=True),
         attention=TRAINED * attention,
         block_forward=block,
         attention_forward=attention,
@@ -102,23 +103,13 @@ def attention_flops_per_token(*, model: Model, sequence_length: Number) -> Numbe
     return per_token_seen * seen + 4.0 * model.recurrent_elements
 
 
-def adapter_params(model: Model, job: TrainingJob) -> Number:
-    """
-    Parameters of LoRA adapters: rank x (inputs + outputs) of each target. [-]
-
-    Notes
-    -----
-    Routed experts get no adapters, as in PEFT's default. Llama 2 7B, rank 8 on q and v: 4,194,304. Source: LitGPT.
-    """
+def adapters_of(model: Model, job: TrainingJob, *, used_per_token: bool = False) -> Number:
+    """Parameters of a job's adapters, 0 where it has none. [-]"""
     if job.method not in ("lora", "qlora"):
         return 0.0
-    hidden, query, key = model.hidden, model.heads * model.head_dim, model.kv_heads * model.head_dim
-    ends = {
-        "q": hidden + query, "k": hidden + key, "v": hidden + key, "o": hidden + query,
-        "gate": hidden + model.ffn if model.gated_mlp else 0.0, "up": hidden + model.ffn, "down": hidden + model.ffn,
-    }  # fmt: skip
-    targets = tuple(ends) if "all" in job.lora_targets or not job.lora_targets else job.lora_targets
-    return job.lora_rank * model.layers * sum(ends.get(target, 0.0) for target in targets)
+    return adapter_params(
+        model=model, lora_rank=job.lora_rank, lora_targets=job.lora_targets, used_per_token=used_per_token
+    )
 
 
 REACHED_SHARE = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuguide.estimate import network
-from gpuguide.estimate.compute import adapter_params
+from gpuguide.estimate.compute import adapters_of
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import TrainingJob
@@ -122,7 +122,7 @@ def data_parallel_s(model: Model, job: TrainingJob, plan: Plan, split: Split, no
     read_bytes = 2.0 if recipe.autocast else min(recipe.weight_bytes, 2.0) if recipe.weight_bytes < 4.0 else 4.0
     if job.quantization is not None:
         read_bytes = job.quantization.bytes_per_weight
-    trained = np.asarray(adapter_params(model, job)) / (split.tensor * split.pipeline)
+    trained = np.asarray(adapters_of(model, job)) / (split.tensor * split.pipeline)
     trained = trained if job.method in ("lora", "qlora") else weights
     reduce_bytes = recipe.gradient_bytes
     inside = np.maximum(np.minimum(ranks, nodes.all_reduce.domain_gpus / split.tensor), 1.0)
@@ -157,7 +157,7 @@ def offload_s(
     shards = np.where(np.asarray(plan.zero_stage) >= 1, shard_ranks(plan, split, nodes), 1.0)
     params = local_params(model, split)
     adapters = job.method in ("lora", "qlora")
-    trained = np.asarray(adapter_params(model, job)) / (split.tensor * split.pipeline) if adapters else params
+    trained = np.asarray(adapters_of(model, job)) / (split.tensor * split.pipeline) if adapters else params
     link = nodes.pcie_bytes_per_s
     state = job.recipe.state_bytes if job.optimizer.state_bytes is None else job.optimizer.state_bytes
     touched = job.recipe.gradient_bytes + 2.0 * (state * job.optimizer.states + 4.0)

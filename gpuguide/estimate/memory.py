@@ -89,7 +89,9 @@ def is_adapted(target: str, lora_targets: tuple[str, ...]) -> bool:
     return "all" in lora_targets or target in lora_targets
 
 
-def adapter_params(*, model: Model, lora_rank: Number, lora_targets: tuple[str, ...]) -> Number:
+def adapter_params(
+    *, model: Model, lora_rank: Number, lora_targets: tuple[str, ...], used_per_token: bool = False
+) -> Number:
     """
     Trainable parameters of LoRA adapters.
 
@@ -101,6 +103,8 @@ def adapter_params(*, model: Model, lora_rank: Number, lora_targets: tuple[str, 
         Rank of the two factors. [-]
     lora_targets : tuple of str
         Adapted linear layers, of LORA_TARGETS or 'all'.
+    used_per_token : bool
+        Count only the adapters of the experts that a token passes, for the work it takes.
 
     Returns
     -------
@@ -114,6 +118,7 @@ def adapter_params(*, model: Model, lora_rank: Number, lora_targets: tuple[str, 
     """
     dense_layers = model.layers - model.moe_layers
     shared_ffn = model.shared_experts * model.moe_ffn
+    experts = model.experts_per_token if used_per_token else model.experts
     total: Number = 0.0
     for target in LORA_TARGETS:
         shapes = linear_shapes(model=model, ffn=model.ffn)
@@ -124,7 +129,7 @@ def adapter_params(*, model: Model, lora_rank: Number, lora_targets: tuple[str, 
             total = total + lora_rank * (inputs + outputs) * (model.layers - model.layers_recurrent)
             continue
         total = total + lora_rank * (inputs + outputs) * dense_layers
-        expert = lora_rank * (model.hidden + model.moe_ffn) * model.experts
+        expert = lora_rank * (model.hidden + model.moe_ffn) * experts
         shared = lora_rank * (model.hidden + shared_ffn) * (1.0 if model.shared_experts else 0.0)
         total = total + (expert + shared) * model.moe_layers
     return total

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuguide.estimate.compute import (
-    adapter_params,
+    adapters_of,
     block_params,
     matmul_flops_per_s,
     memory_bytes_per_s,
@@ -236,7 +236,7 @@ def _optimizer_step_s(model: Model, job: TrainingJob, plan: Plan, split: Split, 
     recipe, optimizer = job.recipe, job.optimizer
     adapters = job.method in ("lora", "qlora")
     if adapters:
-        trained = np.asarray(adapter_params(model, job)) / (split.tensor * split.pipeline)
+        trained = np.asarray(adapters_of(model, job)) / (split.tensor * split.pipeline)
     else:
         trained = local_params(model, split)
     shards = np.where(np.asarray(plan.zero_stage) >= 1, shard_ranks(plan, split, nodes), 1.0)

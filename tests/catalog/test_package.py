@@ -3,13 +3,12 @@
 import json
 import math
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpuguide.catalog.package import data_folder, describe, read_objects, read_table
+from gpuguide.catalog.package import data_folder, read_objects, read_table
 from gpuguide.errors import DataError, UnknownName
 
 OFFERS_ROW_2 = {
@@ -195,19 +194,3 @@ def test_yes_and_no_are_true_and_false() -> None:
 
     assert optimizers["factored"].dtype == bool
     assert (optimizers.loc["adamw", "factored"], optimizers.loc["adafactor", "factored"]) == (False, True)
-
-
-def test_loading_all_tables_is_fast() -> None:
-    """The budget of a cold start: 150 ms for what the catalog reads; the best of three, since machines are shared."""
-    tables = [
-        name for name, resource in describe().items() if resource["format"] == "csv" and "/" not in resource["path"]
-    ]
-
-    def load() -> float:
-        started = time.perf_counter()
-        for name in tables:
-            read_table(name)
-        read_objects("models")
-        return time.perf_counter() - started
-
-    assert min(load() for _ in range(3)) < 0.150

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpuguide.estimate.compute import (
-    adapter_params,
+    adapters_of,
     attention_flops_per_token,
     block_params,
     matmul_flops_per_s,
@@ -32,7 +32,7 @@ def test_lora_leaves_base_weight_gradients_out():
 
 def test_adapters_of_llama_2_7b():
     """Adapters on grouped keys as wide as queries, or on one end only, would show. Source: LitGPT fine-tuning table."""
-    count = adapter_params(model("llama-2-7b"), job(method="lora", lora_rank=8.0, lora_targets=("q", "v")))
+    count = adapters_of(model("llama-2-7b"), job(method="lora", lora_rank=8.0, lora_targets=("q", "v")))
 
     assert count == 4_194_304
 
