@@ -146,7 +146,7 @@ def read_header(path: Path) -> list[TensorEntry]:
             )
         if length > size - 8:
             raise DataError(path.name, None, None, "is cut off within its header")
-        header = load_json(file.read(length), path.name)
+        header = load_json(file.read(length), path.name, most_parts=MOST_HEADER // 20)
     return parse_header(header, path.name, data_bytes=size - 8 - length)
 
 

@@ -16,6 +16,7 @@ from gpuguide.errors import DataError, InvalidScenario, NotModelled
 from gpuguide.spec.model import Component, MediaModel, Model
 
 MOST_BYTES = 2_000_000  # of a config: the largest known are under one megabyte
+MOST_PARTS = 20_000  # lists and objects in it: the largest known have some hundreds
 ESSENTIAL = ("num_hidden_layers", "hidden_size")
 """What a config must say itself: with neither, a class default would pass for an answer about this file."""
 INSTEAD = {"num_hidden_layers": ("hybrid_override_pattern", "layers_block_type", "decoder_layers")}
@@ -52,8 +53,12 @@ def read_config(path: Path) -> dict[str, Any]:
         raise DataError(path.name, None, None, f"cannot be read ({error.strerror or error})") from None
 
 
-def load_json(content: bytes, name: str) -> dict[str, Any]:
-    """The JSON object in some bytes; what is not one is refused in a sentence."""
+def load_json(content: bytes, name: str, *, most_parts: int = MOST_PARTS) -> dict[str, Any]:
+    """The JSON object in some bytes, of at most so many lists and objects; what is not one is refused in a sentence."""
+    parts = content.count(b"[") + content.count(b"{")
+    if parts > most_parts:
+        # Each would take twenty times its bytes of memory.
+        raise DataError(name, None, None, f"has {parts:,} lists and objects; at most {most_parts:,} are read")
     try:
         value = json.loads(content)
     except RecursionError:

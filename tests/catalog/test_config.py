@@ -280,6 +280,7 @@ HOSTILE = {
     "10 MB of junk": b"\x00\xff{[" * 2_500_000,
     "10 MB of spaces": b" " * 10_000_000,
     "deep nesting": b"[" * 900_000,
+    "nesting of a few thousand": b"[" * 15_000,
     "deep objects": b'{"a":' * 300_000,
     "many empty lists": b"[" + b"[]," * 600_000 + b"[]]",
     "a number": b"7",

@@ -166,7 +166,7 @@ def test_broken_file_is_a_sentence(content, tmp_path):
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("name", ["10 MB of junk", "a million empty strings", "2^63 tensors", "list of 2^62"])
+@pytest.mark.parametrize("name", ["10 MB of junk", "2^63 tensors", "list of 2^62"])
 def test_broken_file_takes_little_memory(name, tmp_path):
     """A small machine would be brought down by one file."""
     path = written(tmp_path, BROKEN[name])
