@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide import billing
+from gpuguide.decide.columns import Columns
 from gpuguide.decide.finish import probability_by
 from gpuguide.decide.spot import expected_run
 from gpuguide.decide.storage import checkpoint_write_s
@@ -65,7 +66,7 @@ class CostBreakdown:
 def run_cost(
     *,
     work_s: Floats,
-    offers: pd.DataFrame,
+    offers: pd.DataFrame | Columns,
     scenario: Scenario,
     checkpoint_bytes: Number,
     weight_bytes: float,
@@ -83,7 +84,7 @@ def run_cost(
     ----------
     work_s : array, shape (band, offer)
         Useful work, slowed by storage where it is. [s]
-    offers : DataFrame
+    offers : DataFrame or Columns
         Columns of `catalog.offers.market`; `usd_per_hour` is the price of all `nodes` together.
     scenario : Scenario
         Sessions, interval, interruptions, storage, transfer, set-up, deadline where the user gave them.
@@ -179,7 +180,7 @@ def run_cost(
 
 def serving_cost(
     *,
-    offers: pd.DataFrame,
+    offers: pd.DataFrame | Columns,
     scenario: Scenario,
     weight_bytes: float,
     assumptions: Assumptions,
@@ -192,7 +193,7 @@ def serving_cost(
 
     Parameters
     ----------
-    offers : DataFrame
+    offers : DataFrame or Columns
         Columns of `catalog.offers.market`; `usd_per_hour` is the price of all `nodes` together.
     scenario : Scenario
         Rented hours a month, load pattern, storage, transfer, set-up.

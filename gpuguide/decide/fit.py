@@ -43,8 +43,8 @@ class Fit:
     @property
     def missing_bytes(self) -> NDArray[np.float64]:
         """How much the typical estimate exceeds what is usable; zero where it does not. [bytes]"""
-        typical = flat(self.memory.total)[TYPICAL]
-        return np.maximum(0.0, typical - self.usable_bytes)
+        missing: NDArray[np.float64] = np.maximum(0.0, flat(self.memory.total)[TYPICAL] - self.usable_bytes)
+        return missing
 
 
 def verdict_of(

@@ -292,7 +292,7 @@ def _also_known(offers: pd.DataFrame, column: str) -> set[str]:
 
 def _is(column: pd.Series, value: str) -> Bools:
     """Rows with one value."""
-    return np.asarray(column == value, dtype=np.bool_)
+    return np.asarray(column.to_numpy() == value, dtype=np.bool_)
 
 
 def _in_region(offers: pd.DataFrame, wanted: Sequence[str]) -> Bools:

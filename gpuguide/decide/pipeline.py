@@ -6,12 +6,13 @@ From a question to a decision, top to bottom: search, memory, speed, fit, cost, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuguide.decide import market, rank
+from gpuguide.decide.columns import Columns
 from gpuguide.decide.decision import Decision, plain
 from gpuguide.decide.estimates import Estimate, estimate
 from gpuguide.decide.price import price
@@ -46,18 +47,21 @@ def decide(question: Question) -> Decision:
     # Sizes the scenario rules out were not estimated: they drop out at the topology step, not for want of memory.
     unasked = ~asked_for(scenario, question.shapes)[offers["shape"].to_numpy()]
     able = found.able[offers["shape"].to_numpy()]
-    needs: dict[str, NDArray[np.bool_]] = {"supported": able, "fits": planned, "linked": planned}
+    narrow = partial(market.funnel, offers, scenario, supported=able, fits=planned, linked=planned)
     if planned.any():
-        needs["fits"] = planned & (fit.verdict[place] < 2) | unasked
-        needs["fast_enough"] = found.meets_targets[place] | unasked
-    narrowed = market.funnel(offers, scenario, **needs)
+        narrow = partial(
+            narrow,
+            fits=planned & (fit.verdict[place] < 2) | unasked,
+            fast_enough=found.meets_targets[place] | unasked,
+        )
+    narrowed = narrow()
     kept = np.flatnonzero(narrowed.keep)
     if len(kept):
-        cost, _ = price(question, found, place[kept], offers.iloc[kept])
+        cost, _ = price(question, found, place[kept], Columns(offers, kept))
         hours, total_usd = np.full((2, len(offers)), np.nan)
         hours[kept], total_usd[kept] = cost.wall_hours[TYPICAL], cost.total[TYPICAL]
         if scenario.deadline_hours is not None or scenario.budget_usd is not None:
-            narrowed = market.funnel(offers, scenario, hours=hours, total_usd=total_usd, **needs)
+            narrowed = narrow(hours=hours, total_usd=total_usd)
             kept = np.flatnonzero(narrowed.keep)
         time = found.banded["tpot_s"][TYPICAL, place] if scenario.workload == "serve" else hours
         best_first = kept[

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from gpuguide.decide.columns import Columns
 from gpuguide.decide.cost import CostBreakdown, run_cost, serving_cost
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.storage import Feed, feed, needed_bytes_per_s
@@ -21,7 +21,7 @@ STORED_BYTES = 2.0
 """Width in which weights are published and results saved. [bytes]"""
 
 
-def price(question: Question, found: Estimate, place: Index, offers: pd.DataFrame) -> tuple[CostBreakdown, Feed | None]:
+def price(question: Question, found: Estimate, place: Index, offers: Columns) -> tuple[CostBreakdown, Feed | None]:
     """
     Cost on every offer, and how well storage feeds a run that reads data.
 
@@ -32,7 +32,7 @@ def price(question: Question, found: Estimate, place: Index, offers: pd.DataFram
         Time per shape.
     place : array of int, shape (offer,)
         Each offer's place among the estimated shapes.
-    offers : DataFrame
+    offers : Columns
         The market's rows in question.
     """
     model, job, scenario, assumptions = question.model, question.job, question.scenario, question.assumptions
@@ -50,7 +50,7 @@ def price(question: Question, found: Estimate, place: Index, offers: pd.DataFram
             needed_bytes_per_s=needed_bytes_per_s(
                 per_s=found.banded["tokens_per_s"][:, place], bytes_each=bytes_per_token
             ),
-            nodes=offers["nodes"].to_numpy(np.float64),
+            nodes=offers.numbers("nodes"),
             source="volume",
             assumptions=assumptions,
         )

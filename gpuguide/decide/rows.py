@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuguide.decide.columns import Columns
 from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.cost import CostBreakdown
 from gpuguide.decide.estimates import Estimate
@@ -49,9 +50,9 @@ class Rows:
     def table(self, offers: Index) -> pd.DataFrame:
         """The given offers in the given order; columns as `Decision` names them."""
         fit, place = self.found.fit, self.place[offers]
-        market = self.question.offers.iloc[offers]
+        market = Columns(self.question.offers, offers)
         cost, reads = price(self.question, self.found, place, market)
-        columns: dict[str, Any] = {name: market[name].to_numpy() for name in (*PLACE, "usd_per_hour")}
+        columns: dict[str, Any] = {name: market.values(name) for name in (*PLACE, "usd_per_hour")}
         columns["fit"] = VERDICTS[fit.verdict[place]]
         columns["plan"] = self._plans(place)
         for part in PARTS:
@@ -82,22 +83,22 @@ class Rows:
             **{part: banded(getattr(fit.memory, part), len(fit.shape))[:, self.place[offer]] for part in PARTS}
         )
 
-    def _energy(self, market: pd.DataFrame, place: Index, cost: CostBreakdown) -> dict[str, Floats]:
+    def _energy(self, market: Columns, place: Index, cost: CostBreakdown) -> dict[str, Floats]:
         """Electricity and greenhouse gas of the run, or of a month of serving."""
         serving = isinstance(self.question.job, ServingJob)
         busy_s = self.found.work_s[:, place]
         if cost.busy_share is not None:
             busy_s = busy_s * cost.busy_share
         used = energy(
-            gpus=market["gpus"].to_numpy(np.float64),
+            gpus=market.numbers("gpus"),
             tdp_w=self.found.fit.nodes.tdp_w[place],
             busy_s=busy_s,
             idle_s=np.maximum(cost.billed_hours * HOUR - busy_s, 0.0),
-            grid_g_per_kwh=market[[f"grid_{band}_g_per_kwh" for band in BANDS]].to_numpy(np.float64).T,
+            grid_g_per_kwh=np.stack([market.numbers(f"grid_{band}_g_per_kwh") for band in BANDS]),
             serving=serving,
             assumptions=self.question.assumptions,
         )
-        return bands("energy_{}_kwh", used.kwh) | bands("co2e_{}_kg", used.kg_co2e)
+        return bands("energy_{}_kwh", np.asarray(used.kwh)) | bands("co2e_{}_kg", np.asarray(used.kg_co2e))
 
     def _plans(self, place: Index) -> NDArray[np.object_]:
         """Plans in words and numbers, one dictionary for each distinct shape."""
@@ -123,8 +124,8 @@ def _rates(cost: CostBreakdown, reads: Feed | None) -> dict[str, Any]:
     return rates
 
 
-def _column(values: Any) -> pd.Series:
-    return pd.Series(values, dtype=object) if np.asarray(values).dtype == object else pd.Series(values)
+def _column(values: NDArray[np.generic]) -> NDArray[np.generic] | pd.Series:
+    return pd.Series(values, dtype=object) if values.dtype == object else values
 
 
 def bands(template: str, values: Floats) -> dict[str, Floats]:

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide import billing
+from gpuguide.decide.columns import Columns
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.scenario import Scenario
 from gpuguide.units import GB, HOUR, MINUTE, Number
@@ -43,13 +44,12 @@ class Terms:
     serverless: Bools
 
 
-def terms_of(offers: pd.DataFrame, assumptions: Assumptions) -> Terms:
+def terms_of(offers: pd.DataFrame | Columns, assumptions: Assumptions) -> Terms:
     """Columns of `catalog.offers.market` as arrays."""
+    market = Columns.of(offers)
 
     def column(name: str, default: float) -> Floats:
-        if name not in offers:
-            return np.full(len(offers), default)
-        return offers[name].to_numpy(np.float64)
+        return market.numbers(name) if name in market else np.full(len(market), default)
 
     def known(name: str, assumption: str) -> Floats:
         values = column(name, np.nan)
@@ -60,8 +60,7 @@ def terms_of(offers: pd.DataFrame, assumptions: Assumptions) -> Terms:
         np.stack([column(f"egress_from_gb_{tier}", np.nan), column(f"egress_usd_per_gb_{tier}", np.nan)])
         for tier in range(1, EGRESS_TIERS + 1)
     ]
-    pricing, kind = offers["pricing"], offers["kind"]
-    spot = np.asarray(pricing == "spot", dtype=np.bool_)
+    spot = market.equal("pricing", "spot")
     return Terms(
         usd_per_s=column("usd_per_hour", np.nan) / HOUR,
         nodes=nodes,
@@ -74,8 +73,8 @@ def terms_of(offers: pd.DataFrame, assumptions: Assumptions) -> Terms:
         free_gb=np.nan_to_num(column("egress_free_gb_month", 0.0)),
         tiers=np.stack(tiers),
         spot=spot,
-        community=np.asarray(kind == "community", dtype=np.bool_) & ~spot,
-        serverless=np.asarray(kind == "serverless", dtype=np.bool_),
+        community=market.equal("kind", "community") & ~spot,
+        serverless=market.equal("kind", "serverless"),
     )
 
 

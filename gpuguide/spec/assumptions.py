@@ -38,6 +38,7 @@ class Assumptions(Mapping[str, NDArray[np.float64]]):
 
     rows: Mapping[str, Assumption]
     _arrays: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
+    _plain: list[Assumptions] = field(default_factory=list, repr=False, compare=False, kw_only=True)  # at most one
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         if name not in self._arrays:
@@ -56,7 +57,9 @@ class Assumptions(Mapping[str, NDArray[np.float64]]):
 
     def typical(self) -> Assumptions:
         """The same constants without a band: every end is the typical value and arrays have shape (1, 1, 1)."""
-        return Assumptions(self.rows, {name: self[name][1:2] for name in self.rows})
+        if not self._plain:
+            self._plain.append(Assumptions(self.rows, {name: self[name][1:2] for name in self.rows}))
+        return self._plain[0]
 
     def value(self, name: str) -> float:
         """The typical value alone, for constants without a band."""
