@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from gpuguide.commands import register
 from gpuguide.errors import GuideError
 
 app = typer.Typer(
@@ -151,6 +152,35 @@ def memory(scenario: ScenarioFile = None, set_: Overrides = None, as_json: AsJso
 
 
 @app.command()
+def limits(
+    scenario: ScenarioFile = None,
+    set_: Overrides = None,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs of one machine that hold the model together.")] = 1,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """
+    Say what still fits on each GPU: the longest context, the largest batch, the largest model.
+
+    Example: `gpuguide limits --set workload=qlora --set model=llama-3.1-8b`
+    """
+    from gpuguide.catalog.catalog import load_catalog
+    from gpuguide.catalog.scenarios import read_scenarios
+    from gpuguide.decide.limits import limits as largest
+
+    (asked, *_) = read_scenarios(scenario, set_ or ())
+    table = largest(load_catalog().resolve(asked), gpus=gpus)
+    if as_json:
+        _print_json(table.to_dict("records"))
+    elif as_csv:
+        _print_csv(table)
+    else:
+        from gpuguide.show.terminal import print_limits
+
+        print_limits(table, language=asked.language)
+
+
+@app.command()
 def model(
     source: Annotated[str, typer.Argument(help="Catalog name, config.json, model folder, .gguf file, or Hub id.")],
     as_json: AsJson = False,
@@ -250,6 +280,9 @@ def accuracy(
         from gpuguide.show.terminal import print_scores
 
         print_scores(scores)
+
+
+register(app)
 
 
 @app.command("app")

@@ -106,6 +106,24 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
 
 
+def print_limits(limits: pd.DataFrame, *, language: str) -> None:
+    """Longest context, largest batch and largest model of each GPU."""
+    text = Text(language)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for key in (
+        "terminal.machine",
+        "terminal.usable",
+        "terminal.max_context",
+        "terminal.max_batch",
+        "terminal.max_model",
+    ):
+        table.add_column(text(key), justify="left" if key == "terminal.machine" else "right")
+    for row in limits.to_dict("records"):
+        cells = (text.memory(row["usable_bytes"]), text.count(row["max_context_tokens"]), text.count(row["max_batch"]))
+        table.add_row(f"{row['gpus']}× {row['gpu']}", *cells, text.compact(row["max_params"]))
+    _console().print(table)
+
+
 def print_facts(known: Mapping[str, Any]) -> None:
     """What we know of a model, one line a fact."""
     table = Table(box=None, show_header=False, pad_edge=False)
