@@ -35,7 +35,8 @@ class UnknownName(GuideError):
     def __init__(self, kind: str, name: str, near: Sequence[str] = (), known: int | None = None) -> None:
         where = f" among {known} known" if known else ""
         hint = f"; did you mean {', '.join(near)}?" if near else "; `gpuguide --help` says where names are listed"
-        super().__init__(f"no {kind} named '{name}'{where}{hint}", kind=kind, name=name, near=", ".join(near))
+        shown = _short(name)
+        super().__init__(f"no {kind} named '{shown}'{where}{hint}", kind=kind, name=shown, near=", ".join(near))
         self.kind, self.name, self.near = kind, name, tuple(near)
 
 

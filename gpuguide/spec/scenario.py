@@ -40,8 +40,9 @@ def _listed(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MOST = 1e15  # of any other quantity: beyond all sense, and far from where sums of products overflow
+Positive = Annotated[float, Field(gt=0, le=MOST, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_CONTEXT)]
 
@@ -176,7 +177,7 @@ class Scenario(BaseModel):
     sessions: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1, description="Separate sessions the run is split into."
     )
-    checkpoint_interval_s: Positive | None = Field(
+    checkpoint_interval_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = Field(
         None, description="Time between checkpoints; optimal when left out. [s]"
     )
     interruptions_per_hour: Annotated[float, Field(ge=0, le=60)] | None = Field(
@@ -186,7 +187,7 @@ class Scenario(BaseModel):
         None, description="Persistent volume; default weights, data and checkpoints. [GB]"
     )
     egress_gb: NotNegative | None = Field(None, description="Data taken out; default the final weights. [GB]")
-    setup_minutes: NotNegative | None = Field(
+    setup_minutes: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
         None, description="Boot, image and download before work; estimated. [min]"
     )
     headroom: Annotated[float, Field(ge=0, le=0.9)] = Field(0.05, description="Share of memory to leave free.")
