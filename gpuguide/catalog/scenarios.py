@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuguide.errors import DataError, InvalidScenario
+from gpuguide.spec.link import is_link, values_of
 from gpuguide.spec.scenario import Scenario
 
 MOST_BYTES = 10_000_000
@@ -18,7 +19,7 @@ MOST_BYTES = 10_000_000
 
 def read_scenarios(source: str | None, overrides: Iterable[str] = ()) -> list[Scenario]:
     """
-    Scenarios from a TOML, YAML, JSON or JSON Lines file, `-` for standard input, or from overrides alone.
+    Scenarios from a TOML, YAML, JSON or JSON Lines file, a link, `-` for standard input, or from overrides alone.
 
     Raises
     ------
@@ -27,9 +28,23 @@ def read_scenarios(source: str | None, overrides: Iterable[str] = ()) -> list[Sc
     UnknownName, InvalidScenario
         If a key or value is not a scenario's.
     """
+    return [Scenario.from_mapping(row) for row in read_rows(source, overrides)]
+
+
+def read_rows(source: str | None, overrides: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """
+    Keys and values of each scenario, not yet checked: where one may be wrong without stopping the rest.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read as what its name says.
+    """
     changes = dict(_key_and_value(word) for word in overrides)
-    rows = [{}] if source is None else _rows(source)
-    return [Scenario.from_mapping({**row, **changes}) for row in rows]
+    rows: list[Mapping[str, Any]] = [{}]
+    if source is not None:
+        rows = [values_of(source)] if is_link(source) and not Path(source).exists() else _rows(source)
+    return [{**row, **changes} for row in rows]
 
 
 def _rows(source: str) -> list[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuguide.errors import DataError, GuideError, InvalidScenario, UnknownName, nearest
 from gpuguide.report import sections
-from gpuguide.report.sensitivity import Mover, cost_of, movers
+from gpuguide.report.sensitivity import Mover, assumption_movers, cost_of, movers
 from gpuguide.show import figures, tables
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
@@ -38,6 +38,8 @@ SHORTLIST = 12
 FIRST_GPUS, MOST_GPUS = 10, 24
 """Kinds of GPU in the memory chart: so many of the best, so many in all; more rows than these fill a page."""
 PLOTLY = "application/vnd.plotly.v1+json"
+SUMMARY = "application/vnd.gpuguide.summary+json"
+"""What an index page says of a report, beside the answer's first output."""
 TABLES = {
     "training": ("training_memory", "training_throughput:dense", "training_throughput:moe", "mlperf_training"),
     "serve": ("inference_memory:peak", "decode_throughput:decode_bs1", "decode_throughput:serving_online",
@@ -54,6 +56,7 @@ class Section:
 
     def __init__(self, key: str, text: Text, *parts: Html | dict[str, Any] | None) -> None:
         self.key, self.text = key, text
+        self.summary: dict[str, Any] | None = None
         self.parts = [part for part in parts if part is not None]
 
     def outputs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -69,6 +72,8 @@ class Section:
             else:
                 figure = resolved(part)
                 bundles.append(({PLOTLY: figure, "text/plain": figure.get("label", "")}, {}))
+        if self.summary is not None and bundles:
+            bundles[0][0][SUMMARY] = self.summary
         return bundles
 
     def _ipython_display_(self) -> None:
@@ -142,7 +147,12 @@ class Report:
     @cached_property
     def movers(self) -> list[Mover]:
         """What moves the cost most."""
-        return movers(self.decision)
+        return movers(self.decision, self.assumed)
+
+    @cached_property
+    def assumed(self) -> list[Mover]:
+        """The assumptions behind the numbers, each at its ends."""
+        return assumption_movers(self.decision)
 
     # ---- sections, in the order of the notebook ----------------------------------------------------------------------
 
@@ -155,9 +165,11 @@ class Report:
         """The verdict, four figures, and what to know before acting; then what was asked."""
         decision, text = self.decision, self.text
         asked = sections.asked(self.scenario, decision.scenario, text)
-        return Section(
+        section = Section(
             "answer", text, verdict_box(decision, text), tiles(decision, text), warnings(decision, text), asked
         )
+        section.summary = self.summary()
+        return section
 
     def funnel(self) -> Section:
         """From the market to the choice."""
@@ -217,7 +229,7 @@ class Report:
             tag("h3", text("report.prices")),
             sections.prices(self.decision, text),
             tag("h3", text("report.assumptions")),
-            sections.assumptions_table(self.decision, text),
+            sections.assumptions_table(self.decision, self.assumed, text),
             tag("h3", text("report.repeat")),
             sections.repeat(self.scenario, text, version=__version__, address=ADDRESS),
         )

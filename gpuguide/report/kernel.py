@@ -16,6 +16,8 @@ from gpuguide.errors import GuideError, UnknownName, nearest
 from gpuguide.report.document import PARAMETERS
 
 NOTEBOOK = "report.ipynb"
+QUIET = "--IPKernelApp.log_level=40"
+"""A kernel on this machine's own loopback need not warn of others that could listen."""
 CLEAN_SLATE = "get_ipython().reset(new_session=False); get_ipython().history_manager.reset()"
 READY = """
 from gpuguide.report import Report as _Report
@@ -52,14 +54,15 @@ class WarmKernel:
 
             def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
                 return KernelSpec(
-                    argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+                    argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", QUIET],
                     display_name="Python 3",
                     language="python",
                 )
 
-        logging.getLogger("papermill").setLevel(logging.ERROR)  # its warnings are our sentences
         self._manager = KernelManager(kernel_spec_manager=Here())
         self._manager.start_kernel()
+        known_parameters()  # imports papermill while the kernel starts
+        logging.getLogger("papermill").setLevel(logging.ERROR)  # its warnings are our sentences
         self._client = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=120)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuguide.report.sensitivity import Move, Mover, assumptions_used
+from gpuguide.report.sensitivity import Move, Mover
 from gpuguide.show.html import Html, join, tag
 from gpuguide.show.remedies import value_in_words
 from gpuguide.show.tables import Column, empty, html_table
@@ -126,7 +126,7 @@ def movers_table(found: Sequence[Mover], text: Text) -> Html:
     """The same in numbers: what each input was moved over, the cost at both ends, and who would then come first."""
     columns = [
         Column("report.input", [mover_name(mover, text) for mover in found]),
-        Column("report.range", [_range(mover, text) for mover in found], number=True),
+        Column("report.range", [_range(mover, text) for mover in found], number=True, phone=False),
         Column("report.at_low", [text.money(mover.low.cost) for mover in found], number=True),
         Column("report.at_high", [text.money(mover.high.cost) for mover in found], number=True),
         Column("report.then_first", [_then(mover, text) for mover in found]),
@@ -175,9 +175,9 @@ def _then(mover: Mover, text: Text) -> str:
 # ---- where the numbers come from -------------------------------------------------------------------------------------
 
 
-def assumptions_table(decision: Decision, text: Text) -> Html:
+def assumptions_table(decision: Decision, assumed: Sequence[Mover], text: Text) -> Html:
     """Every constant behind the best offer's numbers, with its band and its source."""
-    rows = [decision.question.assumptions.rows[name] for name in assumptions_used(decision)]
+    rows = [decision.question.assumptions.rows[mover.name] for mover in assumed]
     if not rows:
         return empty(text("table.nothing_fits"))
     columns = [
@@ -200,9 +200,10 @@ def in_unit(value: float, unit: str, text: Text) -> str:
 
 
 def _band(low: float, high: float, unit: str, text: Text) -> str:
-    if low == high:
-        return ""
-    return text("report.from_to", low=in_unit(low, unit, text), high=in_unit(high, unit, text))
+    first, last = (in_unit(end, unit, text) for end in (low, high))
+    if unit not in ("s", "bytes", "bytes/s"):  # the unit stands beside the typical value
+        first, last = first.removesuffix(f" {unit}"), last.removesuffix(f" {unit}")
+    return text("report.from_to", low=first, high=last)
 
 
 def _source(source: str, calibrated: bool, text: Text) -> Html:

@@ -8,7 +8,7 @@ that bars compare; for those shown the whole market is asked again, to see wheth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -95,16 +95,41 @@ def cost_of(decision: Decision) -> float:
     return float(best[name])
 
 
-def assumptions_used(decision: Decision) -> list[str]:
-    """Names of the assumptions behind the best offer's numbers, in the order of the table."""
+def assumption_movers(decision: Decision) -> list[Mover]:
+    """The assumptions that the best offer's cost, time or memory depends on, each moved to its ends, in table order."""
     if decision.best is None:
         return []
-    watched = Watched(decision.question.assumptions.rows)
-    cost_of(decide(replace(_on_best(decision, decision.question), assumptions=watched)))
-    return [name for name in decision.question.assumptions.rows if name in watched.seen]
+    table = decision.question.assumptions
+    watched = Watched(table.rows)
+    narrow = _on_best(decision, decision.question)
+    base = _felt(replace(narrow, assumptions=watched))
+    found = []
+    for name, row in table.rows.items():
+        if name not in watched.seen or row.low == row.high:
+            continue
+        felt = [_felt(replace(narrow, assumptions=_pinned(table, name, value))) for value in (row.low, row.high)]
+        if any(
+            not math.isclose(end, here, rel_tol=1e-6) for ends in felt for end, here in zip(ends, base, strict=True)
+        ):
+            low, high = (Move(value=value, cost=ends[0]) for value, ends in zip((row.low, row.high), felt, strict=True))
+            found.append(Mover(kind="assumption", name=name, base=row.typical, unit=row.unit, low=low, high=high))
+    return found
 
 
-def movers(decision: Decision, *, most: int = MOST) -> list[Mover]:
+def _felt(question: Question) -> tuple[float, float, float]:
+    """Cost, time and memory of the one offer of a question; nan where it does not fit."""
+    try:
+        decision = decide(question)
+    except GuideError:
+        return math.nan, math.nan, math.nan
+    best = decision.best
+    if best is None:
+        return math.nan, math.nan, math.nan
+    time = best["tpot_s_typical"] if decision.scenario.workload == "serve" else best["hours_typical"]
+    return cost_of(decision), float(time), float(best["memory_total_typical_bytes"])
+
+
+def movers(decision: Decision, assumed: Sequence[Mover], *, most: int = MOST) -> list[Mover]:
     """
     Inputs by how far they move the cost of the best offer, the widest first.
 
@@ -112,30 +137,18 @@ def movers(decision: Decision, *, most: int = MOST) -> list[Mover]:
     ----------
     decision : Decision
         The answer as it stands; without a fitting offer there is nothing to move.
+    assumed : sequence of Mover
+        From `assumption_movers`.
     most : int
         How many to give.
     """
     cost = cost_of(decision)
     if not math.isfinite(cost) or cost <= 0:
         return []
-    found = [*_assumptions(decision), *_inputs(decision), _price(decision)]
+    found = [*assumed, *_inputs(decision), _price(decision)]
     wide = [mover for mover in found if mover.width(cost) >= LEAST_EFFECT]
     wide.sort(key=lambda mover: (-mover.width(cost), mover.name))
     return [_asked_again(decision, mover) for mover in wide[:most]]
-
-
-def _assumptions(decision: Decision) -> Iterator[Mover]:
-    table = decision.question.assumptions
-    narrow = _on_best(decision, decision.question)
-    for name in assumptions_used(decision):
-        row = table.rows[name]
-        if row.low == row.high:
-            continue
-        ends = [
-            Move(value=value, cost=_cost(replace(narrow, assumptions=_pinned(table, name, value))))
-            for value in (row.low, row.high)
-        ]
-        yield Mover(kind="assumption", name=name, base=row.typical, unit=row.unit, low=ends[0], high=ends[1])
 
 
 def _inputs(decision: Decision) -> Iterator[Mover]:

@@ -34,11 +34,11 @@
 
   const figures = [...document.querySelectorAll("figure.gg-chart")];
   const all = (width) => figures.forEach((figure) => draw(figure, width ?? Math.floor(figure.clientWidth)));
-  // Printing without a window to look at starts on paper at once.
-  const paper = window.matchMedia("print");
-  all(paper.matches ? PAPER : undefined);
+  // Printed by a program, without a window to look at, charts are drawn for paper from the start.
+  const paper = location.hash === "#paper";
+  all(paper ? PAPER : undefined);
   let waiting;
-  window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => all(), 120); });
+  if (!paper) window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => all(), 120); });
   window.addEventListener("beforeprint", () => all(PAPER));
   window.addEventListener("afterprint", () => all());
   document.documentElement.dataset.drawn = figures.length;

@@ -1,0 +1,2 @@
+def export() -> None:
+    """To come."""

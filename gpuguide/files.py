@@ -1,0 +1,77 @@
+"""Files that are whole or not there: written beside the old one and put in its place when complete."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuguide.errors import DataError
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """
+    A new path beside the given one; it takes its place when the block ends well, else the old file stays as it was.
+
+    Raises
+    ------
+    DataError
+        If the folder cannot be written, or the disk is full.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+        os.close(handle)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    partial = Path(name)
+    try:
+        yield partial
+        with partial.open("rb+") as written:
+            os.fsync(written.fileno())
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def check_writable(path: Path) -> None:
+    """
+    Refuse before any work starts what could not be written after it.
+
+    Raises
+    ------
+    DataError
+        If the path is a folder, or its folder cannot be written.
+    """
+    if path.is_dir():
+        raise DataError(str(path), None, None, "is a folder; give the name of a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+        os.close(handle)
+        Path(name).unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> DataError:
+    reason = error.strerror or error
+    return DataError(str(path), None, None, f"cannot be written ({reason}); what was there is unchanged")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
