@@ -12,7 +12,7 @@ TASKS = {"speech-to-text": "asr", "text-to-speech": "tts", "text-to-music": "mus
 """Tasks of the catalog whose name in `MediaModel.task` is another; the rest keep theirs."""
 WORK = (
     "flops_per_token", "attention_flops_per_pair", "traffic_bytes_per_token", "live_bytes_per_token",
-    "saved_bytes_per_token", "saved_bytes_per_token_frozen", "kernels",
+    "saved_bytes_per_token", "saved_bytes_per_token_frozen", "head_dim", "kernels",
 )  # fmt: skip
 """Figures of one pass of a denoiser that a catalog object may leave out."""
 
@@ -91,7 +91,7 @@ def _language(entry: Mapping[str, Any], name: str) -> Model:
 
 def _media(entry: Mapping[str, Any], name: str) -> MediaModel:
     latent = entry.get("latent") or {}
-    width, height = entry.get("native_resolution") or (None, None)
+    height, width = entry.get("native_resolution") or (None, None)
     work = entry.get("work") or {}
     components = tuple(
         _component(part)
@@ -140,6 +140,7 @@ def _component(part: Mapping[str, Any]) -> Component:
         decode_flops_per_pixel=_optional(decode.get("decode_flops_per_pixel")),
         decode_values_per_pixel=_optional(decode.get("decode_values_per_pixel")),
         decode_frames=_optional(decode.get("decode_frames")),
+        tiled=bool(decode.get("tiled")),
         tokens_per_s=_optional(part.get("tokens_per_s")),
         decode_traffic_bytes_per_pixel=_number(decode.get("decode_traffic_bytes_per_pixel")),
     )

@@ -101,8 +101,8 @@ def audio_memory(*, model: MediaModel, job: MediaJob, plan: Plan, assumptions: A
 
     Notes
     -----
-    The cache of a transcriber holds the window's 1,500 positions once per item and the text once per beam. A music model
-    with guidance caches twice. Source: `docs/formulas.md`, "Speech".
+    The cache of a transcriber holds the window's 1,500 positions once per item and the text once per beam. A music
+    model with guidance caches twice. Source: `docs/formulas.md`, "Speech".
     """
     _stages(model, assumptions)
     shape = np.ones_like(np.asarray(plan.data_parallel, dtype=np.float64))
@@ -112,10 +112,11 @@ def audio_memory(*, model: MediaModel, job: MediaJob, plan: Plan, assumptions: A
     offloaded = np.not_equal(plan.offload, OFFLOAD.index("none")) | (job.offload != "none")
     weights = np.where(offloaded, largest, model.params) * width
     batch = np.asarray(job.batch, dtype=np.float64)
+    state: Number
     if model.task == "asr":
         text = np.minimum(LONGEST_TEXT, WINDOW_S * assumptions["media_asr_tokens_per_s"])
-        cached = batch * (WINDOW_POSITIONS + job.beams * text)
-        state = batch * WINDOW_POSITIONS * (model.denoiser_hidden or 0.0) * per_value * ENCODER_COPIES
+        cached = batch * (WINDOW_POSITIONS + job.beams * text / 2.0)  # the text's cache grows from nothing
+        state = WINDOW_POSITIONS * (model.denoiser_hidden or 0.0) * per_value * ENCODER_COPIES
     else:
         rate = max((part.tokens_per_s or 0.0) for part in model.components)
         cached = batch * model.passes_per_step * rate * np.asarray(job.audio_seconds)
@@ -162,11 +163,15 @@ def audio_speed(*, model: MediaModel, job: MediaJob, plan: Plan, nodes: Nodes, a
     batch = np.asarray(job.batch, dtype=np.float64)
     fused = job.runtime in FUSED_RUNTIMES
     layer_s = assumptions["media_audio_layer_s"] * (1.0 if fused else PYTHON_SLOWDOWN)
+    if model.task != "asr":
+        layer_s = layer_s * NO_BEAMS
     if model.task == "asr":
         windows = np.ceil(seconds / WINDOW_S)
         rounds = np.ceil(windows / batch)
         at_once = np.minimum(batch, windows)
-        steps = rounds * WINDOW_S * assumptions["media_asr_tokens_per_s"]
+        # The window with the most words keeps its whole batch waiting.
+        longest = 1.0 + LONGEST_WINDOW * (1.0 - 1.0 / at_once)
+        steps = rounds * longest * WINDOW_S * assumptions["media_asr_tokens_per_s"]
         encoder = model.params - decoder_params(model)
         encode = windows * 2.0 * encoder * WINDOW_POSITIONS / rate
         rows = at_once * job.beams
@@ -184,22 +189,28 @@ def audio_speed(*, model: MediaModel, job: MediaJob, plan: Plan, nodes: Nodes, a
     for stage in stages:
         read = (stage.params * width + cache) / bandwidth
         multiply = rows * 2.0 * stage.params / rate
-        one = np.maximum(np.maximum(read, multiply), stage.layers * layer_s) + 0.5 * np.minimum(read, stage.layers * layer_s)
+        host = stage.layers * layer_s
+        # Launching and reading overlap in part: half of the shorter is seen.
+        one = np.maximum(np.maximum(read, multiply), host) + 0.5 * np.minimum(read, host)
         writing = writing + steps * (stage.tokens_per_s or 1.0) * one
     total = (encode + writing + decode) * np.ones_like(np.asarray(plan.data_parallel, dtype=np.float64))
     reading = sum(stage.params for stage in stages) * width / bandwidth
-    host = np.broadcast_to(sum(stage.layers for stage in stages) * layer_s, np.shape(reading))
+    launching = np.broadcast_to(sum(stage.layers for stage in stages) * layer_s, np.shape(reading))
     return MediaSpeed(
         encode_s=encode,
         denoise_s=writing,
         decode_s=decode,
         batch_s=total,
         items_per_s=plan.data_parallel * items_at_once / total,
-        bound=np.where(host > reading, "overhead", "memory").astype(object),
+        bound=np.where(launching > reading, "overhead", "memory").astype(object),
     )
 
 
-PYTHON_SLOWDOWN = 2.2
-"""Layers driven from Python over fused ones. Source: faster-whisper README, transformers and openai-whisper rows. [-]"""
+LONGEST_WINDOW = 0.5
+"""Words of the fullest window of a large batch beyond those of the mean one. [-]"""
+PYTHON_SLOWDOWN = 2.0
+"""Layers driven from Python over fused ones. Source: faster-whisper README, rows of both kinds. [-]"""
+NO_BEAMS = 0.3
+"""A layer without beam search and its reordered cache, over one with it. [-]"""
 CODEC_FRAMES_PER_S = 75.0
 """Latent frames a codec decodes per second of sound. Source: EnCodec 24 kHz. [1/s]"""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuguide.errors import NotModelled
 from gpuguide.estimate.compute import matmul_flops_per_s, memory_bytes_per_s
@@ -185,8 +186,11 @@ def diffusion_speed(
     batch = np.asarray(job.batch, dtype=np.float64)
     bandwidth = memory_bytes_per_s(nodes, 1.0) * assumptions["compute_memory_share"]
     plain = matmul_flops_per_s(nodes=nodes, precision=job.precision if job.precision in WIDTH else "bf16")
-    multiplying = work.matmul_flops / (matmul_rate(job, nodes, assumptions) * assumptions["media_matmul_share"])
-    attending = work.attention_flops / (plain * assumptions["media_attention_share"])
+    convolving = CONVOLUTION_SLOWDOWN if model.denoiser_type == "unet" else 1.0
+    multiplying = (
+        convolving * work.matmul_flops / (matmul_rate(job, nodes, assumptions) * assumptions["media_matmul_share"])
+    )
+    attending = work.attention_flops / attention_rate(plain, model, nodes, assumptions)
     fused = assumptions["media_compiled_traffic"] if job.compiled else assumptions["media_eager_traffic"]
     moving = work.traffic_bytes * (width / SIXTEEN_BIT) * fused / bandwidth
     weights = model.component_params("denoiser") - model.component_params("denoiser_2")
@@ -221,12 +225,34 @@ def diffusion_speed(
         decode_s=decode,
         batch_s=seconds,
         items_per_s=plan.data_parallel * batch / seconds,
-        bound=_bound(at_once * (multiplying + attending) / split, at_once * moving / split, launching, exchanging, streamed),
+        bound=_bound(
+            at_once * (multiplying + attending) / split, at_once * moving / split, launching, exchanging, streamed
+        ),
     )
 
 
+CONVOLUTION_SLOWDOWN = 1.25
+"""Half of a U-Net's work is 3 x 3 convolutions over few channels, slower than large multiplications. [-]"""
 COMPILED_KERNELS = 0.35
 """Kernels that remain after fusing, of those launched one by one. [-]"""
+
+
+ATTENTION_SHARE = {"Ampere": 0.65, "Ada": 0.8, "Hopper": 0.45, "Blackwell": 0.5, "Blackwell Ultra": 0.5}
+"""
+Fused attention without a mask over the rate of large multiplications, by architecture: about 190 to 230 TFLOP/s on A100,
+340 to 400 on H100, 160 on RTX 4090. Source: FlashAttention-2 (arXiv 2307.08691), figures 4 to 6. [-]
+"""
+OTHER_ATTENTION_SHARE = 0.5
+NARROW_HEADS = 0.65
+"""Heads of 64 against heads of 128. Source: the same figures. [-]"""
+
+
+def attention_rate(plain: Floats, model: MediaModel, nodes: Nodes, assumptions: Assumptions) -> Floats:
+    """Scores and values of all pairs, from the rate of plain multiplications. [FLOP/s]"""
+    share = np.array([ATTENTION_SHARE.get(str(name), OTHER_ATTENTION_SHARE) for name in nodes.architecture])
+    narrow = NARROW_HEADS if (model.head_dim or 128.0) < 96.0 else 1.0
+    rate: Floats = plain * share * narrow * assumptions["media_attention_share"]
+    return rate
 
 
 def decode_s(*, model: MediaModel, job: MediaJob, nodes: Nodes, assumptions: Assumptions) -> Floats:
@@ -245,15 +271,19 @@ def decode_s(*, model: MediaModel, job: MediaJob, nodes: Nodes, assumptions: Ass
             continue
         precision = part.dtype or job.precision
         rate = matmul_flops_per_s(nodes=nodes, precision="tf32" if precision == "fp32" else "bf16")
-        overlap = TILE_OVERLAP if job.vae_tiling else 1.0
+        if part.decode_frames is not None:
+            rate = rate * SPACE_AND_TIME
+        overlap = TILE_OVERLAP if (job.vae_tiling or part.tiled) and not model.audio_down else 1.0
         flops = part.decode_flops_per_pixel * pixels * overlap
         moved = part.decode_traffic_bytes_per_pixel * pixels * overlap * WIDTH.get(precision, SIXTEEN_BIT) / SIXTEEN_BIT
         seconds = seconds + flops / (rate * assumptions["media_convolution_share"]) + moved / bandwidth
     return np.asarray(seconds, dtype=np.float64)
 
 
+SPACE_AND_TIME = 0.5
+"""Convolutions over frames too, against those over one picture. [-]"""
 TILE_OVERLAP = 1.5
-"""Pixels decoded over pixels kept, when tiles overlap by a quarter of each side. Source: diffusers `tile_overlap_factor`."""
+"""Pixels decoded over kept, tiles overlapping by a quarter of each side. Source: diffusers `tile_overlap_factor`."""
 
 
 def _component_bytes(model: MediaModel, job: MediaJob) -> float:
@@ -276,10 +306,15 @@ def _exchange_s(model: MediaModel, work: Pass, at_once: Number, split: Number, n
     return np.where(np.equal(split, 1.0), 0.0, 4.0 * layers * once)
 
 
-def _bound(computing: Number, moving: Number, launching: Number, exchanging: Number, streamed: Number) -> np.ndarray:  # type: ignore[type-arg]
+def _bound(
+    computing: Number, moving: Number, launching: Number, exchanging: Number, streamed: Number
+) -> NDArray[np.object_]:
     """What takes most of a step."""
-    parts = np.broadcast_arrays(*(np.asarray(part, dtype=np.float64) for part in (computing, moving, launching, exchanging, streamed)))
+    parts = np.broadcast_arrays(
+        *(np.asarray(part, dtype=np.float64) for part in (computing, moving, launching, exchanging, streamed))
+    )
     stacked = np.stack(parts)
     stacked[2] = np.where(stacked[2] > stacked[0] + stacked[1], stacked[2], 0.0)
     names = np.array(["compute", "memory", "overhead", "interconnect", "host link"], dtype=object)
-    return names[np.argmax(stacked, axis=0)]
+    found: NDArray[np.object_] = names[np.argmax(stacked, axis=0)]
+    return found

@@ -34,8 +34,6 @@ TILE_SHARE = 0.25
 """Pixels of one tile over all: half of each side. Source: diffusers `tile_sample_min_height` and `_width`. [-]"""
 SMALLEST_TILE_PIXELS = 512.0 * 512.0
 """Tiles of an image VAE are as large as its sample size and do not shrink with the picture. [px]"""
-LARGEST_LAYER_SHARE = 1.0
-"""Layers on the GPU at once under sequential offload, besides the embedding. [-]"""
 
 
 def is_encoder(part: Component) -> bool:
@@ -98,12 +96,14 @@ def decode_bytes(*, model: MediaModel, job: MediaJob) -> Number:
             continue
         at_once = frames if part.decode_frames is None else np.minimum(frames, part.decode_frames)
         tile = pixels
-        if job.vae_tiling and not model.audio_down:
+        if (job.vae_tiling or part.tiled) and not model.audio_down:
             tile = np.minimum(pixels, np.maximum(pixels * TILE_SHARE, min(SMALLEST_TILE_PIXELS, float(np.max(pixels)))))
             tile = np.where(frames > 1, pixels * TILE_SHARE, tile)
         items = 1.0 if job.vae_slicing else np.asarray(job.batch, dtype=np.float64)
         width = WIDTH.get(part.dtype or job.precision, SIXTEEN_BIT)
-        result = 3.0 * pixels * frames * np.asarray(job.batch) * width
+        # Figures of a whole picture count the finished pixels among the values alive; tiles stand beside them.
+        whole = 3.0 * pixels * frames * np.asarray(job.batch) * width
+        result = np.where(np.less(tile, pixels), whole, 0.0)
         most = np.maximum(most, part.decode_values_per_pixel * tile * at_once * items * width + result)
     return most
 
@@ -160,10 +160,11 @@ def diffusion_phases(
     decoding = assumptions["media_memory_decode"] * decode_bytes(model=model, job=job)
     prompt = at_once * max(model.joint_text_tokens, TEXT_TOKENS) * ENCODER_LIVE_BYTES
     reserved = assumptions["media_memory_context_bytes"]
+    beyond = assumptions["media_memory_weights"]
 
     def weights(own: float) -> Number:
-        alone = own / layers * LARGEST_LAYER_SHARE if sequential else own
-        return np.where(offloaded, alone, everything)
+        alone = own / layers if sequential else own
+        return beyond * np.where(offloaded, alone, everything)
 
     encoder_table = EMBEDDING_BYTES if sequential and encoders else 0.0
     phases = {
@@ -176,7 +177,7 @@ def diffusion_phases(
         large = sum(component_bytes(part=part, job=plain) for part in held)
         large += fused_bytes(model=model, job=plain)
         one = max(component_bytes(part=part, job=plain) for part in held)
-        phases["load"] = (np.where(offloaded, one, large), np.zeros(()))
+        phases["load"] = (beyond * np.where(offloaded, one, large), np.zeros(()))
     shape = np.ones_like(np.asarray(plan.data_parallel, dtype=np.float64))
     return {
         name: MemoryBreakdown(

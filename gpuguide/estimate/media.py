@@ -60,9 +60,7 @@ def media_memory(
     return audio_memory(model=model, job=job, plan=plan, assumptions=assumptions)
 
 
-def media_speed(
-    *, model: MediaModel, job: MediaJob, plan: Plan, nodes: Nodes, assumptions: Assumptions
-) -> MediaSpeed:
+def media_speed(*, model: MediaModel, job: MediaJob, plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MediaSpeed:
     """Time of one batch by phase, and items per second of all replicas."""
     check_modelled(model)
     if is_diffusion(model):

@@ -14,10 +14,10 @@ import numpy as np
 
 from gpuguide.errors import NotModelled
 from gpuguide.estimate.compute import matmul_flops_per_s, memory_bytes_per_s
-from gpuguide.estimate.diffusion import SIXTEEN_BIT, WIDTH, Pass, denoiser_pass
+from gpuguide.estimate.diffusion import SIXTEEN_BIT, WIDTH, Pass, attention_rate, denoiser_pass
 from gpuguide.estimate.diffusion_memory import fullest, is_encoder
 from gpuguide.estimate.media import check_modelled, is_diffusion
-from gpuguide.estimate.network import all_reduce_s
+from gpuguide.estimate.network import all_gather_s, all_reduce_s
 from gpuguide.estimate.results import PHASES, MemoryBreakdown
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Nodes
@@ -29,11 +29,12 @@ from gpuguide.units import Number
 
 TYPICAL_SAVED = 23.0
 """Activations kept per layer and token over width x 2 bytes; 21 to 23.5 among traced transformers, all trained. [-]"""
+ADAPTED_SHARE = 0.75
+"""Of what full training keeps beyond that, kept where adapters need the inputs of the layers they sit on. [-]"""
 FROZEN_SHARE = 0.53
 """Of those, kept where base weights are frozen: inputs of linear layers are not needed. Source: the same traces. [-]"""
 UNET_BLOCKS = 12.0
 """Blocks between which a U-Net keeps activations under checkpointing: four levels down, a middle, levels up. [-]"""
-ATTENTION_WIDTH_SHARE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,18 +90,20 @@ def states_of(*, model: MediaModel, job: MediaJob, plan: Plan) -> TrainedStates:
     adapters = job.method != "full"
     state = recipe.state_bytes if optimizer.state_bytes is None else optimizer.state_bytes
     frozen = job.quantization.bytes_per_weight if job.quantization else _frozen_width(job, recipe)
-    width = job.adapter_bytes if adapters else recipe.weight_bytes + recipe.master_bytes
+    width = job.adapter_bytes if adapters else recipe.weight_bytes
+    master = 0.0 if adapters else trained * recipe.master_bytes
     base = trained * width + (denoiser * frozen if adapters else 0.0)
     gradient = job.adapter_bytes if adapters else recipe.gradient_bytes
     on_host = np.equal(plan.offload, OFFLOAD.index("optimizer")) | np.equal(plan.offload, OFFLOAD.index("all"))
-    states = trained * (0.0 if optimizer.factored else optimizer.states * state)
+    states = master + trained * (0.0 if optimizer.factored else optimizer.states * state)
     casts = SIXTEEN_BIT * trained if recipe.autocast and not adapters else 0.0
     # `foreach` Adam holds the square root of all second moments at once; 8-bit optimizers work tensor by tensor.
     temporary = trained * 4.0 if job.foreach_optimizer and optimizer.state_bytes is None and optimizer.states else 0.0
     average = 4.0 * trained if job.keeps_average else 0.0
     return TrainedStates(
         base=(base / np.where(stage >= 3, shards, 1.0)) + average,
-        gradients=trained * gradient / np.where(stage >= 2, shards, 1.0),
+        # Gradients leave for the host as they come: about half are still here while the rest are copied.
+        gradients=trained * gradient * np.where(on_host, 0.5, 1.0) / np.where(stage >= 2, shards, 1.0),
         optimizer=np.where(on_host, 0.0, states / np.where(stage >= 1, shards, 1.0)),
         step=np.where(on_host, 0.0, temporary / np.where(stage >= 1, shards, 1.0)),
         casts=casts,
@@ -139,7 +142,7 @@ def saved_bytes(*, model: MediaModel, job: MediaJob, work: Pass) -> tuple[Number
         full = TYPICAL_SAVED * SIXTEEN_BIT * layers * width
     if frozen is None:
         frozen = FROZEN_SHARE * full
-    per_token = full if job.method == "full" else 0.5 * (full + frozen)
+    per_token = full if job.method == "full" else frozen + ADAPTED_SHARE * (full - frozen)
     total = per_token * tokens * recipe.activation_bytes / SIXTEEN_BIT
     return total, total / (layers or UNET_BLOCKS)
 
@@ -196,11 +199,12 @@ def media_training_memory(
     if job.encodes_first:
         encoding = _beside(model, job, recipe)
     context = assumptions["media_memory_context_bytes"]
+    beyond = assumptions["media_memory_weights"]
     one = np.ones_like(np.asarray(plan.micro_batch, dtype=np.float64))
 
-    def moment(phase: str, *, gradients: Number, activations: Number, buffers: Number, more: Number = 0.0) -> MemoryBreakdown:
+    def moment(phase: str, *, gradients: Number, activations: Number, buffers: Number) -> MemoryBreakdown:
         return MemoryBreakdown(
-            weights=(states.base + beside + more) * one,
+            weights=beyond * (states.base + beside) * one,
             gradients=gradients * one,
             optimizer=states.optimizer * one,
             activations=activations * one,
@@ -213,15 +217,19 @@ def media_training_memory(
     return fullest(
         [
             MemoryBreakdown(
-                weights=(states.base + beside + encoding) * one, reserved=context, phase=float(PHASES.index("load"))
+                weights=beyond * (states.base + beside + encoding) * one,
+                reserved=context,
+                phase=float(PHASES.index("load")),
             ),
             moment("forward", gradients=0.0, activations=kept * factor + in_layer, buffers=casts),
-            moment("backward", gradients=states.gradients, activations=examples * tokens * SIXTEEN_BIT * (width or 0.0) + in_layer, buffers=0.0),
+            moment("backward", gradients=states.gradients, activations=FIRST_LAYER_SHARE * in_layer, buffers=0.0),
             moment("step", gradients=states.gradients, activations=0.0, buffers=states.step),
         ]
     )
 
 
+FIRST_LAYER_SHARE = 0.25
+"""Activations in the first layer's backward pass over those at the last, where outputs and loss stand beside. [-]"""
 UNET_INPUT_SHARE = 0.12
 """Inputs of a U-Net's blocks, its skips among them, over everything its blocks keep. [-]"""
 
@@ -257,7 +265,7 @@ def media_step_s(*, model: MediaModel, job: MediaJob, plan: Plan, nodes: Nodes, 
     passes = (3.0 if job.method == "full" else 2.0) + np.where(whole, 1.0, 0.0)
     forward = (
         work.matmul_flops / (rate * assumptions["media_matmul_share"])
-        + work.attention_flops / (rate * assumptions["media_attention_share"])
+        + work.attention_flops / attention_rate(rate, model, nodes, assumptions)
         + work.traffic_bytes * assumptions["media_eager_traffic"] / bandwidth
     )
     rounds = np.maximum(1.0, np.ceil(np.asarray(job.batch) / (plan.data_parallel * plan.micro_batch)))
@@ -272,4 +280,19 @@ def media_step_s(*, model: MediaModel, job: MediaJob, plan: Plan, nodes: Nodes, 
         ),
         0.0,
     )
-    return np.maximum(examples * passes * forward, launching) + optimizer + exchange
+    # Fully sharded weights are gathered for every pass; about half of that hides behind computing.
+    gathered = np.where(
+        np.greater_equal(plan.zero_stage, 3.0) & np.greater(plan.data_parallel, 1.0),
+        HIDDEN_GATHER
+        * rounds
+        * (2.0 + np.where(whole, 1.0, 0.0))
+        * all_gather_s(
+            message_bytes=states.base * plan.data_parallel, ranks=np.maximum(plan.data_parallel, 1.0), nodes=nodes
+        ),
+        0.0,
+    )
+    return np.maximum(examples * passes * forward, launching) + optimizer + exchange + gathered
+
+
+HIDDEN_GATHER = 0.5
+"""Exposed share of gathering sharded weights. [-]"""

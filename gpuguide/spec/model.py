@@ -86,6 +86,7 @@ class Component:
     decode_flops_per_pixel: float | None = None  # per output pixel and frame, or per audio sample [FLOP]
     decode_values_per_pixel: float | None = None  # most values alive per output pixel of the frames decoded at once
     decode_frames: float | None = None  # frames decoded at once; None = all
+    tiled: bool = False  # the pipeline decodes in tiles unless told otherwise
     tokens_per_s: float | None = None  # steps per second of sound of an autoregressive part [1/s]
     decode_traffic_bytes_per_pixel: float = 0.0  # read and written by kernels that multiply no matrices, 16 bit [bytes]
 
@@ -126,6 +127,7 @@ class MediaModel:
     live_bytes_per_token: float | None = None  # most activations alive at once, 16 bit [bytes]
     saved_bytes_per_token: float | None = None  # kept for the backward pass, all weights trained, 16 bit [bytes]
     saved_bytes_per_token_frozen: float | None = None  # the same where only inputs need a gradient [bytes]
+    head_dim: float | None = None  # of the attention with most tokens
     kernels: float | None = None  # launched per pass without compilation [-]
     passes_one_by_one: bool = False  # guidance runs two passes after each other instead of a doubled batch
 
