@@ -7,7 +7,8 @@ reader says); `turn` makes lying bars stand where the picture is wide. Colours a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpuguide.show.theme import FONT, token
 from gpuguide.text import SEPARATORS, Text
-from gpuguide.units import GIB
+from gpuguide.units import DAY, GIB, HOUR, MINUTE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,12 @@ NARROW: dict[str, Any] = {
 ROW_HEIGHT = 22
 VISIBLE = 0.004
 """Parts below this share of a bar are no thicker than its outline."""
+TIMES_S = (
+    *(step * 10.0**power for power in (-3, -2, -1) for step in (1, 2, 5)),
+    1, 2, 5, 10, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE,
+    HOUR, 2 * HOUR, 5 * HOUR, 12 * HOUR, DAY, 2 * DAY, 5 * DAY, 10 * DAY, 30 * DAY, 100 * DAY, 365.25 * DAY,
+    *(step * 3652.5 * DAY for step in (0.3, 1, 3, 10, 100, 1000)),
+)  # fmt: skip
 TURN_FROM = 760
 """Width from which many rows become columns. [px]"""
 BEYOND = 1.6
@@ -137,10 +144,13 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
     """Time against cost of everything that fits; the front holds offers that no other beats in both."""
     rows = decision.top(count if decision.best is not None else 0)
     serving = decision.scenario.workload == "serve"
-    time = _column(rows, "tpot_s_typical") * 1e3 if serving else _column(rows, "hours_typical")
+    time = _column(rows, "tpot_s_typical") if serving else _column(rows, "hours_typical") * HOUR
     cost = _column(rows, "cost_total_typical_usd") * float(text.currency_per_usd or 1.0)
     front = rows["pareto"].to_numpy(dtype=bool)
-    said = [f"{provider} · {machine}" for provider, machine in zip(rows["provider"], _machines(rows), strict=True)]
+    said = [
+        f"{provider} · {machine}<br>{text.duration(seconds)} · {_money(text)(amount)}"
+        for provider, machine, seconds, amount in zip(rows["provider"], _machines(rows), time, cost, strict=True)
+    ]
     data = []
     for name, chosen, colour in (("chart.others", ~front, "faded"), ("chart.front", front, "series")):
         place = np.flatnonzero(chosen)
@@ -149,14 +159,17 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
             {
                 "type": "scatter", "mode": "markers" if colour == "faded" else "lines+markers", "name": text(name),
                 "x": _plain(time[place]), "y": _plain(cost[place]), "text": [said[index] for index in place],
-                "hovertemplate": "%{text}<br>%{x:.3~g} · %{y:,.3~r}<extra></extra>",
+                "hovertemplate": "%{text}<extra></extra>",
                 "marker": {"size": 7 if colour == "faded" else 10, "color": token(colour)},
                 "line": {"color": token(colour), "width": 1.5, "dash": "dot"},
             }
         )  # fmt: skip
     layout = _layout(text, height=_height(10, row=34))
-    layout["xaxis"] |= {"title": {"text": text("chart.tpot_ms" if serving else "chart.hours")}, **_log_ticks(time)}
-    layout["yaxis"] |= {"title": {"text": cost_title(decision, text)}, **_log_ticks(cost), **_money_axis(text)}
+    layout["xaxis"] |= {
+        "title": {"text": text("chart.time_per_token" if serving else "chart.time")},
+        **time_axis(time, text),
+    }
+    layout["yaxis"] |= {"title": {"text": cost_title(decision, text)}, **_log_axis(cost, _money(text))}
     return _figure(data, layout, text("chart.front_label", count=int(front.sum())))
 
 
@@ -178,11 +191,12 @@ def lines(
     x: str,
     y: str,
     label: str,
+    said_x: Callable[[float], str] | None = None,
     log_y: bool = False,
     mark: float | None = None,
     money: bool = False,
 ) -> Figure:
-    """Lines over a logarithmic axis, for sweeps; `mark` is where the reader stands."""
+    """Lines over a logarithmic axis: `mark` is where the reader stands, `said_x` words the ticks (None: time)."""
     data = [
         {
             "type": "scatter", "mode": "lines+markers", "name": name, "x": _plain(xs), "y": _plain(ys),
@@ -193,10 +207,14 @@ def lines(
     layout = _layout(text, height=360)
     layout["hovermode"] = "x unified"
     every_x = np.concatenate([np.asarray(xs, dtype=np.float64) for xs, _ in series.values()] or [np.ones(1)])
-    layout["xaxis"] |= {"title": {"text": x}, **_log_ticks(every_x)}
+    layout["xaxis"] |= {"title": {"text": x}, **(_log_axis(every_x, said_x) if said_x else time_axis(every_x, text))}
     every_y = np.concatenate([np.asarray(ys, dtype=np.float64) for _, ys in series.values()] or [np.ones(1)])
-    layout["yaxis"] |= {"title": {"text": y}, **(_log_ticks(every_y) if log_y else {"rangemode": "tozero"})}
-    layout["yaxis"] |= _money_axis(text) if money else {}
+    layout["yaxis"] |= {"title": {"text": y}, "rangemode": "tozero"} | (_money_axis(text) if money else {})
+    if log_y:
+        layout["yaxis"] = layout["xaxis"] | {
+            "title": {"text": y},
+            **_log_axis(every_y, _money(text) if money else text.number),
+        }
     if mark is not None:
         line = {"color": token("mute"), "width": 1, "dash": "dash"}
         layout["shapes"] = [{"type": "line", "x0": mark, "x1": mark, "y0": 0, "y1": 1, "yref": "paper", "line": line}]
@@ -250,12 +268,8 @@ def _layout(text: Text, *, height: int, rows: Sequence[str] | None = None) -> di
     }  # fmt: skip
     if rows is not None:
         layout |= {"barmode": "stack", "bargap": 0.3}
-        layout["yaxis"] |= {
-            "categoryorder": "array",
-            "categoryarray": list(rows),
-            "autorange": "reversed",
-            "showgrid": False,
-        }
+        layout["yaxis"] |= {"categoryorder": "array", "categoryarray": list(rows), "showgrid": False}
+        layout["yaxis"]["range"] = [len(rows) - 0.5, -0.5]
     return layout
 
 
@@ -269,12 +283,28 @@ def _money_axis(text: Text) -> dict[str, Any]:
     return {"tickprefix": sign} if sample.startswith(sign) else {"ticksuffix": f"\u00a0{sign}"}
 
 
-def _log_ticks(values: Any) -> dict[str, Any]:
-    """A logarithmic axis, with ticks between the powers of ten where the range is short."""
+def time_axis(seconds: Any, text: Text) -> dict[str, Any]:
+    """A logarithmic axis of time in the units people use."""
+    return _log_axis(seconds, text.duration, ticks=TIMES_S)
+
+
+def _money(text: Text) -> Callable[[float], str]:
+    """Words for an amount that is in the shown currency already."""
+    return lambda amount: text.money(amount / float(text.currency_per_usd or 1.0))
+
+
+def _log_axis(values: Any, said: Callable[[float], str], ticks: Sequence[float] | None = None) -> dict[str, Any]:
+    """A logarithmic axis whose ticks are words of ours: 1, 2, 5 where the range is short, else powers of ten."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known) & (known > 0)]
-    short = known.size and known.max() / known.min() < 30
-    return {"type": "log", "dtick": "D2" if short else 1, "exponentformat": "SI"}
+    if not known.size:
+        return {"type": "log"}
+    low, high = float(known.min()), float(known.max())
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1.0, 2.0, 5.0) if last - first <= 3 else (1.0,)
+    ticks = ticks or [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    ticks = [tick for tick in ticks if low / 1.6 <= tick <= high * 1.6]
+    return {"type": "log", "tickvals": ticks, "ticktext": [said(tick) for tick in ticks]}
 
 
 def _machines(rows: pd.DataFrame) -> list[str]:

@@ -10,7 +10,7 @@ from gpuguide.errors import GuideError
 from gpuguide.show import figures
 from gpuguide.show.figures import Figure
 from gpuguide.text import Text
-from gpuguide.units import GIB
+from gpuguide.units import GIB, HOUR
 
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
@@ -38,7 +38,13 @@ def across_context(ask: Ask, decision: Decision, text: Text) -> Figure:
             [best["usable_bytes"] / GIB] * len(contexts),
         )
     return figures.lines(
-        text, series, x=text("chart.context"), y=text("chart.gib_per_gpu"), label=text("chart.context_label"), mark=here
+        text,
+        series,
+        x=text("chart.context"),
+        said_x=text.compact,
+        y=text("chart.gib_per_gpu"),
+        label=text("chart.context_label"),
+        mark=here,
     )
 
 
@@ -57,6 +63,7 @@ def across_load(ask: Ask, decision: Decision, text: Text) -> Figure:
         text,
         {text("chart.per_million"): (loads, price)},
         x=text("chart.requests_at_once"),
+        said_x=text.compact,
         y=text("chart.per_million_axis", currency=text.currency),
         label=text("chart.load_label"),
         mark=here,
@@ -67,17 +74,17 @@ def across_load(ask: Ask, decision: Decision, text: Text) -> Figure:
 
 def across_sizes(ask: Ask, decision: Decision, text: Text) -> Figure:
     """Cost of the whole run against its length, for each number of GPUs: the price of haste."""
-    sizes, hours, cost = [], [], []
+    sizes, seconds, cost = [], [], []
     for power in range(12):
         row = _first(_try(ask, {"gpus": 2**power}))
         if row is not None:
             sizes.append(2**power)
-            hours.append(row["hours_typical"])
+            seconds.append(row["hours_typical"] * HOUR)
             cost.append(row["cost_total_typical_usd"] * float(text.currency_per_usd or 1))
     figure = figures.lines(
         text,
-        {text("chart.run_cost"): (hours, cost)},
-        x=text("chart.hours"),
+        {text("chart.run_cost"): (seconds, cost)},
+        x=text("chart.time"),
         y=figures.cost_title(decision, text),
         label=text("chart.sizes_label", count=len(sizes)),
         log_y=True,
@@ -85,7 +92,8 @@ def across_sizes(ask: Ask, decision: Decision, text: Text) -> Figure:
     )
     figure["data"][0] |= {
         "mode": "lines+markers+text",
-        "text": [text("chart.gpus", count=size) for size in sizes],
+        "text": [text.count(size) for size in sizes],
+        "hovertext": [text("chart.gpus", count=size) for size in sizes],
         "textposition": "top center",
     }
     return figure
@@ -103,6 +111,7 @@ def across_sessions(ask: Ask, decision: Decision, text: Text) -> Figure:
         text,
         {text("chart.run_cost"): (counts, cost)},
         x=text("chart.sessions"),
+        said_x=text.compact,
         y=figures.cost_title(decision, text),
         label=text("chart.sessions_label"),
         mark=here,

@@ -10,31 +10,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+LIGHT_PARTS = ("#3575b6", "#b04c19", "#cd931d", "#642682", "#2d9c77", "#e1c22b", "#48b1e5", "#959ca5")
+DARK_PARTS = ("#419bc8", "#cd581d", "#e59a06", "#c3a5fd", "#41c89b", "#fad82e", "#94d1f0", "#8f959f")
+"""Eight colours that stay apart (CIE difference of 15) for common sight, protanopia, deuteranopia and tritanopia."""
+PARTS = (
+    ("weights", "compute", "series"),
+    ("kv_cache", "interruptions", "series-2"),
+    ("gradients", "rounding"),
+    ("optimizer", "checkpoints", "series-4"),
+    ("activations", "storage", "series-3"),
+    ("logits", "setup"),
+    ("buffers", "egress"),
+    ("reserved", "idle"),
+)
+"""Parts of memory, parts of cost and plain series that share a colour; no chart shows two of one row."""
+
+
+def _named(colours: tuple[str, ...]) -> dict[str, str]:
+    return {name: colour for names, colour in zip(PARTS, colours, strict=True) for name in names}
+
+
 LIGHT: dict[str, str] = {
     "bg": "#f3f5f9", "card": "#ffffff", "raised": "#eef2f8", "ink": "#17202b", "mute": "#556475", "line": "#d7dee8",
-    "accent": "#1d4ed8", "on-accent": "#ffffff", "fits": "#0b6e45", "tight": "#8a5a00", "no": "#b3261e",
-    "grid": "#dfe5ee", "fits-soft": "#e3f4ec",
-    "tight-soft": "#fdf1d8", "no-soft": "#fdeae8", "accent-soft": "#e6edfd", "limit": "#17202b",
-    # parts of memory
-    "weights": "#0072b2", "gradients": "#e69f00", "optimizer": "#7a4fa3", "activations": "#1b9e77", "logits": "#d9c51b",
-    "kv_cache": "#d55e00", "buffers": "#56b4e9", "reserved": "#8c96a3",
-    # parts of cost
-    "compute": "#0072b2", "rounding": "#e69f00", "interruptions": "#d55e00", "checkpoints": "#7a4fa3",
-    "storage": "#1b9e77", "egress": "#56b4e9", "setup": "#d9c51b", "idle": "#8c96a3",
-    # single series
-    "series": "#0072b2", "series-2": "#d55e00", "series-3": "#1b9e77", "series-4": "#7a4fa3", "faded": "#b9c4d2",
-}  # fmt: skip
+    "accent": "#1d4ed8", "on-accent": "#ffffff", "accent-soft": "#e6edfd", "grid": "#dfe5ee", "limit": "#17202b",
+    "fits": "#0b6e45", "tight": "#8a5a00", "no": "#b3261e",
+    "fits-soft": "#e3f4ec", "tight-soft": "#fdf1d8", "no-soft": "#fdeae8", "faded": "#b9c4d2",
+} | _named(LIGHT_PARTS)  # fmt: skip
 
-DARK: dict[str, str] = LIGHT | {
+DARK: dict[str, str] = {
     "bg": "#0e141b", "card": "#17202b", "raised": "#202c3a", "ink": "#e7edf5", "mute": "#a3b2c4", "line": "#2c3948",
-    "accent": "#8ab4ff", "on-accent": "#0b1524", "fits": "#63d6a0", "tight": "#f0bd58", "no": "#ff958c",
-    "grid": "#2a3644", "fits-soft": "#123527",
-    "tight-soft": "#3a2d10", "no-soft": "#43201d", "accent-soft": "#1c2e50", "limit": "#e7edf5",
-    "weights": "#4aa3df", "optimizer": "#b08ad6", "activations": "#35c39a", "kv_cache": "#ff8a3d", "buffers": "#8fd0f5",
-    "compute": "#4aa3df", "checkpoints": "#b08ad6", "storage": "#35c39a", "interruptions": "#ff8a3d",
-    "egress": "#8fd0f5",
-    "series": "#4aa3df", "series-2": "#ff8a3d", "series-3": "#35c39a", "series-4": "#b08ad6", "faded": "#465769",
-}  # fmt: skip
+    "accent": "#8ab4ff", "on-accent": "#0b1524", "accent-soft": "#1c2e50", "grid": "#2a3644", "limit": "#e7edf5",
+    "fits": "#63d6a0", "tight": "#f0bd58", "no": "#ff958c",
+    "fits-soft": "#123527", "tight-soft": "#3a2d10", "no-soft": "#43201d", "faded": "#465769",
+} | _named(DARK_PARTS)  # fmt: skip
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif"
 

@@ -81,7 +81,6 @@ function render({ model, el }) {
       keys.reduce((part, key) => (part[key] ??= {}), layout)[last] = value;
     });
     layout.width = width;
-    picture.style.minHeight = `${layout.height}px`;
     explain(traces);
     library.react(picture, traces, layout, CONFIG);
     picture.dataset.drawn = ++drawn;
@@ -125,7 +124,7 @@ function render({ model, el }) {
   model.on("change:figure", () => { picture.setAttribute("aria-label", model.get("figure").label ?? ""); later(); });
   model.on("change:exports", label);
   label();
-  picture.style.minHeight = `${model.get("figure").layout.height ?? 300}px`;
+  picture.style.minHeight = "300px";
   plotly(model).then((loaded) => { library = loaded; later(); }, (error) => { picture.textContent = error.message; });
   return () => {
     gone = true;

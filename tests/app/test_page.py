@@ -1,0 +1,231 @@
+"""Pages without a browser: what a moved control, a link, a click and a mistake do."""
+
+import json
+
+import pytest
+
+import gpuguide.app as app
+from gpuguide import Scenario, decide, load_catalog
+from gpuguide.app.pages import DECLARATIONS
+from gpuguide.app.wording import error_sentence
+from gpuguide.errors import InvalidScenario, NotModelled, UnknownName
+from gpuguide.text import Text
+
+
+def page_of(name, **given):
+    return getattr(app, f"{name}_page")(**given)
+
+
+def click(page, **values):
+    """What the browser sends when something marked with values is clicked."""
+    page.browser._heard(None, {"kind": "set", "values": values}, [])
+
+
+def shown(page, card):
+    view = page._views[card]
+    return view.figure if hasattr(view, "figure") else view.value
+
+
+@pytest.fixture(scope="module")
+def memory():
+    return page_of("memory")
+
+
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_every_page_opens_in_both_languages(name):
+    """A page that fails to open, or that shows a key in place of a text."""
+    page = page_of(name, language="tr")
+    assert page._error.value == ""
+    assert page.decision is not None
+    turkish = page.said
+    click(page, language="en")
+    assert page._error.value == ""
+    assert page.said != turkish
+    assert page.browser.language == "en"
+
+
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_every_preset_gives_an_answer(name):
+    """An example that shows an error is worse than none."""
+    page = page_of(name)
+    for values in DECLARATIONS[name].presets.values():
+        click(page, **values)
+        assert page._error.value == "", values
+        assert page.scenario is not None
+
+
+def test_a_moved_slider_changes_verdict_chart_and_table(memory):
+    """The picture would belong to another question."""
+    before = (memory._verdict.value, json.dumps(shown(memory, "memory")), shown(memory, "ranking"))
+    memory.panel.fields["params_b"]._slider.value = 70.0
+    after = (memory._verdict.value, json.dumps(shown(memory, "memory")), shown(memory, "ranking"))
+    assert all(old != new for old, new in zip(before, after, strict=True))
+    assert memory.scenario.model is None
+    assert memory.scenario.params_b == pytest.approx(70, rel=0.03)
+    click(memory, model="llama-3.1-8b")
+
+
+def test_the_page_shows_what_decide_says(memory):
+    """Page and command line would differ."""
+    expected = decide(load_catalog().resolve(Scenario.from_mapping(memory.scenario.model_dump(exclude_unset=True))))
+    assert (
+        memory.decision.ranking.iloc[0]["cost_total_typical_usd"] == expected.ranking.iloc[0]["cost_total_typical_usd"]
+    )
+
+
+def test_one_change_is_one_answer(memory, monkeypatch):
+    """A control that sets another would be answered twice, with a wrong picture in between."""
+    asked = []
+    monkeypatch.setattr(
+        memory, "decide", lambda scenario, known=memory.decide: asked.append(scenario) or known(scenario)
+    )
+    memory.panel.fields["model"]._list.value = "qwen3-0.6b"
+    assert len([scenario for scenario in asked if scenario == memory.scenario]) == 1
+    assert memory.panel.fields["params_b"].value == pytest.approx(0.6, rel=0.4)
+
+
+def test_an_equal_scenario_is_not_answered_again(memory, monkeypatch):
+    """Work that nobody sees."""
+    drawn = []
+    monkeypatch.setattr(memory, "_draw", lambda: drawn.append(1))
+    memory.panel.emit()
+    assert not drawn
+
+
+def test_exact_values_can_be_typed(memory):
+    """Sliders round; a box does not."""
+    memory.panel.fields["max_context"]._box.value = "5k"
+    assert memory.scenario.max_context == 5000
+
+
+@pytest.mark.parametrize("typed", ["abc", "-5", "9" * 10_000, "12 apples"])
+def test_nonsense_in_a_box_is_said_and_nothing_else_changes(memory, typed):
+    """The last good picture stays, and the box shows the value that holds."""
+    before = (memory.scenario, memory._verdict.value, memory.panel.fields["max_context"].said())
+    memory.panel.fields["max_context"]._box.value = typed
+    assert memory._error.value.startswith("<p>")
+    assert "Traceback" not in memory._error.value
+    assert len(memory._error.value) < 500
+    assert (memory.scenario, memory._verdict.value) == before[:2]
+    assert memory.panel.fields["max_context"]._box.value == before[2]
+    click(memory, concurrency=memory.panel.values["concurrency"] + 1)
+    assert memory._error.value == ""
+
+
+def test_a_fault_of_ours_is_worded(memory, monkeypatch, caplog):
+    """An exception in a callback is invisible otherwise."""
+    monkeypatch.setattr(memory, "decide", lambda scenario: 1 / 0)
+    before = memory._verdict.value
+    click(memory, concurrency=777)
+    assert "ZeroDivisionError" in caplog.text
+    assert memory._error.value == f"<p>{memory.text('error_ours')}</p>"
+    assert memory._verdict.value == before
+
+
+def test_a_link_is_read_and_written_back():
+    """The same link in a fresh browser must show the same numbers."""
+    page = page_of("memory")
+    page.browser.search = "?model=llama-3.1-70b&weight_format=fp8&max_context=32768&concurrency=16&language=tr"
+    other = page_of("memory")
+    other.browser.search = f"?{page.browser.query}"
+    assert page.said == other.said
+    assert page.text.language == "tr"
+    assert page.scenario.model == "llama-3.1-70b"
+
+
+def test_the_browser_s_language_is_taken_unless_one_was_chosen():
+    """A Turkish reader should not have to look for the switch."""
+    page, chosen = page_of("memory"), page_of("memory", language="en")
+    for each in (page, chosen):
+        each.browser.tongue = "tr-TR"
+        each.browser.search = ""
+    assert (page.text.language, chosen.text.language) == ("tr", "en")
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "?nope=1", "?model=no-such-model", "?max_context=-1", "?params_b=nan", "?params_b=1e99", "?workload=dance",
+        "?gpu=%3Cscript%3Ealert(1)%3C/script%3E", "?model=" + "a" * 7000, "?language=xx", "?currency=EUR",
+    ],
+)  # fmt: skip
+def test_hostile_links_get_a_sentence(search):
+    """A page must open, say what is wrong, and show nothing that came in as markup."""
+    page = page_of("memory")
+    page.browser.search = search
+    assert page._error.value.startswith("<p>")
+    assert "<script>" not in page._error.value
+    assert len(page._error.value) < 600
+    assert page.decision is not None
+
+
+def test_keys_without_a_control_are_carried_and_can_be_removed():
+    """A link may know more than the page; what it set must be seen."""
+    page = page_of("index")
+    page.browser.search = "?tensor_parallel=2"
+    assert page.scenario.tensor_parallel == 2
+    assert "tensor_parallel" in page.panel._notes.value
+    click(page, tensor_parallel=None)
+    assert page.scenario.tensor_parallel is None
+    assert page.panel._notes.value == ""
+
+
+def test_reset_goes_back_to_the_start():
+    """A reader who is lost must find back."""
+    page = page_of("memory")
+    first = page.said
+    click(page, model="llama-3.1-70b", concurrency=64, tensor_parallel=4)
+    assert page.said != first
+    page.browser._heard(None, {"kind": "download", "what": "reset"}, [])
+    assert page.said == first
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_downloads_hold_the_ranking(memory, monkeypatch, kind):
+    """A file that is empty, or of another question."""
+    sent = []
+    monkeypatch.setattr(memory.browser, "download", lambda *file: sent.append(file))
+    memory.browser._heard(None, {"kind": "download", "what": kind}, [])
+    ((name, _, content),) = sent
+    assert name.endswith(kind)
+    assert len(content) > 10_000
+
+
+def test_remedies_apply_on_click():
+    """'What would help' must help when it is taken at its word."""
+    page = page_of("memory", workload="serve", model="llama-3.1-70b", max_context=8192, concurrency=8)
+    best = page.decision.remedies[0]
+    click(page, **{key: list(value) if isinstance(value, tuple) else value for key, value in best.change.items()})
+    assert page.decision.best["cost_total_typical_usd"] == pytest.approx(best.cost_usd, rel=1e-6)
+
+
+def test_onward_links_keep_the_numbers():
+    """The next page would show another answer to the same question."""
+    start = page_of("index", workload="qlora", model="llama-3.1-70b")
+    link = shown(start, "onward").split('href="finetune?')[1].split('"')[0].replace("&amp;", "&")
+    there = page_of("finetune")
+    there.browser.search = f"?{link}"
+    assert there.said == start.said
+
+
+ERRORS = [
+    (UnknownName("model", "lama", ["llama-3.1-8b"]), "There is no model called “lama”. Did you mean llama-3.1-8b?"),
+    (
+        InvalidScenario("max_context", -1, "should be greater than or equal to 1"),
+        "Context length = -1 is not possible: it must be at least 1.",
+    ),
+    (InvalidScenario("lora_rank", 9, "something new"), "LoRA rank = 9 is not possible: something new."),
+    (NotModelled("sound", "use pictures"), "sound is not modelled yet."),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), ERRORS)
+def test_errors_are_worded(error, expected):
+    """A reader must learn what to do, in one sentence."""
+    assert error_sentence(error, Text("en")) == expected
+
+
+def test_turkish_errors_hold_no_english():
+    """A sentence half in another language."""
+    error = InvalidScenario("max_context", 999_999, "llama reads at most 8192 tokens (max_position_embeddings)")
+    assert error_sentence(error, Text("tr")) == "Bağlam uzunluğu = 999999 olamaz: model en çok 8.192 token okur."
