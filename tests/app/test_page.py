@@ -75,12 +75,10 @@ def test_the_page_shows_what_decide_says(memory):
 
 def test_one_change_is_one_answer(memory, monkeypatch):
     """A control that sets another would be answered twice, with a wrong picture in between."""
-    asked = []
-    monkeypatch.setattr(
-        memory, "decide", lambda scenario, known=memory.decide: asked.append(scenario) or known(scenario)
-    )
+    drawn = []
+    monkeypatch.setattr(memory, "_draw", lambda draw=memory._draw: drawn.append(memory.scenario) or draw())
     memory.panel.fields["model"]._list.value = "qwen3-0.6b"
-    assert len([scenario for scenario in asked if scenario == memory.scenario]) == 1
+    assert len(drawn) == 1
     assert memory.panel.fields["params_b"].value == pytest.approx(0.6, rel=0.4)
 
 
