@@ -2,6 +2,7 @@
 # make test    create .venv, install what tests need (a browser too), run everything that CI runs
 # make fast    the same without kernels and browser        make lint    only the static checks
 # make bench   time the estimates                          make lock    resolve requirements.lock anew
+# make docs    write the produced parts of README and docs anew
 # make clean   remove .venv and caches
 #
 # Needs Python 3.11 or newer, make and git. Another interpreter: make app PYTHON=/path/to/python3.12
@@ -21,7 +22,7 @@ export UV_PYTHON_DOWNLOADS = never
 # Compiled at once, as pip does it: imports are three times as slow where Python may not write its caches later.
 INSTALL = $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: app test fast lint bench lock browser clean
+.PHONY: app test fast lint bench docs lock browser clean
 .DEFAULT_GOAL := app
 
 app: $(VENV)/app.stamp
@@ -40,6 +41,9 @@ lint: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-columns=min,median,max,rounds
+
+docs: $(VENV)/test.stamp
+	$(BIN)/python tools/docs.py
 
 browser: $(VENV)/test.stamp
 	@sh tools/browser.sh $(BIN)/playwright

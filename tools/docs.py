@@ -10,6 +10,7 @@ A part is produced from the package itself (docstrings, fields and their comment
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import json
 import re
@@ -123,6 +124,28 @@ def functions(words: list[str]) -> str:
             )
             lines.append(line + (f" Checked in {checked}." if checked else ""))
     return "\n".join(lines)
+
+
+def listed() -> set[tuple[str, str]]:
+    """(module, function) of everything that a section of docs/formulas.md names."""
+    found = set()
+    for match in PART.finditer((ROOT / "docs" / "formulas.md").read_text(encoding="utf-8")):
+        for word in (match["words"] or "").split() if match["name"] == "functions" else ():
+            module, _, only = word.partition("#")
+            names = only.split(",") if only else [node.name for node in public_functions(f"gpuguide.{module}")]
+            found |= {(module, name) for name in names}
+    return found
+
+
+def others(words: list[str]) -> str:
+    """Public functions of `estimate` and `decide` that no section names."""
+    known, rest = listed(), []
+    for layer in ("estimate", "decide"):
+        for path in sorted((ROOT / "gpuguide" / layer).glob("*.py")):
+            names = [node.name for node in public_functions(f"gpuguide.{layer}.{path.stem}")]
+            missing = [name for name in names if (f"{layer}.{path.stem}", name) not in known]
+            rest += [f"{layer}.{path.stem}#{','.join(missing)}"] if missing else []
+    return functions(rest) or "There are none."
 
 
 def _without_citation(match: re.Match[str]) -> str:
@@ -393,6 +416,19 @@ WHAT = {
     "inference_memory:weights": ("serving memory, weights", "sunum belleği, ağırlıklar"),
     "inference_memory:kv_bytes_per_token": ("KV cache per token", "token başına KV önbelleği"),
     "inference_memory:kv_room": ("room an engine leaves for the KV cache", "motorun KV önbelleğine bıraktığı yer"),
+    "inference_memory:peak": ("serving memory, peak", "sunum belleği, en yüksek"),
+    "decode_throughput:decode_batch_static": ("decoding, fixed batch", "üretim hızı, sabit batch"),
+    "decode_throughput:e2e_bs1": ("one request from end to end", "baştan sona tek istek"),
+    "decode_throughput:serving_online_dense": ("serving under load, dense models", "yük altında sunum, yoğun modeller"),
+    "decode_throughput:serving_online_moe": (
+        "serving under load, mixtures of experts",
+        "yük altında sunum, uzman karışımları",
+    ),
+    "decode_throughput:serving_online_ttft": ("time to first token under load", "yük altında ilk token süresi"),
+    "decode_throughput:serving_online_moe_ttft": (
+        "time to first token under load, mixtures of experts",
+        "yük altında ilk token süresi, uzman karışımları",
+    ),
     "decode_throughput:decode_bs1": ("decoding, one request", "üretim hızı, tek istek"),
     "decode_throughput:prefill": ("prefill", "istem işleme hızı"),
     "decode_throughput:serving_online": ("serving under load", "yük altında sunum"),
@@ -405,6 +441,7 @@ WHAT = {
 """Names of tables in words; a table that is not here is shown by its own name."""
 
 
+@functools.cache
 def scores() -> dict[str, dict[str, Any]]:
     """Figures of `gpuguide accuracy --json`, tables with scored rows only."""
     from gpuguide import load_catalog
@@ -431,7 +468,7 @@ def accuracy(words: list[str]) -> str:
 
 PARTS: dict[str, Callable[[list[str]], str]] = {
     part.__name__: part
-    for part in (functions, scenario, fields, spellings, units, tables, attribution, licences, accuracy)
+    for part in (functions, others, scenario, fields, spellings, units, tables, attribution, licences, accuracy)
 }
 
 
