@@ -264,6 +264,7 @@ def _training_job(row: Row, model: MediaModel, catalog: Catalog) -> tuple[MediaJ
         trains_text_encoder=text(row, "text_encoder_trained") == "yes",
         images_per_example=2.0 if "dreambooth" in text(row, "task") and model.denoiser_type == "unet" else 1.0,
         foreach_optimizer=name == "adamw",
+        eager_attention=text(row, "source_date")[:4] in BEFORE_FUSED and "xformers" not in text(row, "notes"),
         # Plain fine-tuning scripts keep a moving average of the weights; DreamBooth and video scripts do not.
         keeps_average=method == "full" and text(row, "task") == "finetune",
     )
@@ -278,6 +279,9 @@ def _training_job(row: Row, model: MediaModel, catalog: Catalog) -> tuple[MediaJ
 
 
 DEFAULT_RANK = 16.0
+"""Where a row does not say. [-]"""
+BEFORE_FUSED = ("2022", "2023")
+"""Years of scripts that wrote attention scores out: PyTorch had no fused attention before March 2023."""
 
 SCORERS: Mapping[str, Scorer] = {
     "diffusion_inference:memory": diffusion_memory,

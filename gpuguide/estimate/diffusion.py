@@ -239,7 +239,7 @@ COMPILED_KERNELS = 0.35
 
 ATTENTION_SHARE = {"Ampere": 0.65, "Ada": 0.8, "Hopper": 0.45, "Blackwell": 0.5, "Blackwell Ultra": 0.5}
 """
-Fused attention without a mask over the rate of large multiplications, by architecture: about 190 to 230 TFLOP/s on A100,
+Fused attention without a mask over the rate of large multiplications, by architecture: 190 to 230 TFLOP/s on A100,
 340 to 400 on H100, 160 on RTX 4090. Source: FlashAttention-2 (arXiv 2307.08691), figures 4 to 6. [-]
 """
 OTHER_ATTENTION_SHARE = 0.5

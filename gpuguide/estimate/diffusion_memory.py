@@ -177,7 +177,10 @@ def diffusion_phases(
         large = sum(component_bytes(part=part, job=plain) for part in held)
         large += fused_bytes(model=model, job=plain)
         one = max(component_bytes(part=part, job=plain) for part in held)
-        phases["load"] = (beyond * np.where(offloaded, one, large), np.zeros(()))
+        loading = np.where(offloaded, one, large)
+        # At best weights were made smaller before they came to the GPU.
+        least = np.where(offloaded, 0.0, everything)
+        phases["load"] = (np.where(np.equal(beyond, beyond[0]), least, beyond * loading), np.zeros(()))
     shape = np.ones_like(np.asarray(plan.data_parallel, dtype=np.float64))
     return {
         name: MemoryBreakdown(

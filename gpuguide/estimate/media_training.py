@@ -8,7 +8,7 @@ kept activations, its end with all gradients, and the optimizer step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,8 @@ ADAPTED_SHARE = 0.75
 """Of what full training keeps beyond that, kept where adapters need the inputs of the layers they sit on. [-]"""
 FROZEN_SHARE = 0.53
 """Of those, kept where base weights are frozen: inputs of linear layers are not needed. Source: the same traces. [-]"""
+UNET_FINE_LAYERS = 5.0
+"""Attention layers at the finest level, where nearly all scores are: two down, three up (SD 1.5). [-]"""
 UNET_BLOCKS = 12.0
 """Blocks between which a U-Net keeps activations under checkpointing: four levels down, a middle, levels up. [-]"""
 
@@ -144,7 +146,12 @@ def saved_bytes(*, model: MediaModel, job: MediaJob, work: Pass) -> tuple[Number
         frozen = FROZEN_SHARE * full
     per_token = full if job.method == "full" else frozen + ADAPTED_SHARE * (full - frozen)
     total = per_token * tokens * recipe.activation_bytes / SIXTEEN_BIT
-    return total, total / (layers or UNET_BLOCKS)
+    layer = total / (layers or UNET_BLOCKS)
+    if job.eager_attention and model.attention_flops_per_pair is not None:
+        heads = model.attention_flops_per_pair / (4.0 * (model.head_dim or 64.0))  # heads of all layers
+        scores = heads * tokens**2 * recipe.activation_bytes
+        total, layer = total + scores, layer + scores / (layers or UNET_FINE_LAYERS)
+    return total, layer
 
 
 def media_training_memory(
@@ -199,6 +206,7 @@ def media_training_memory(
     if job.encodes_first:
         encoding = _beside(model, job, recipe)
     context = assumptions["media_memory_context_bytes"]
+    cached = assumptions["media_training_allocator"]
     beyond = assumptions["media_memory_weights"]
     one = np.ones_like(np.asarray(plan.micro_batch, dtype=np.float64))
 
@@ -214,7 +222,7 @@ def media_training_memory(
         )
 
     casts = np.where(whole, states.casts / layers, states.casts)
-    return fullest(
+    moments = fullest(
         [
             MemoryBreakdown(
                 weights=beyond * (states.base + beside + encoding) * one,
@@ -226,6 +234,8 @@ def media_training_memory(
             moment("step", gradients=states.gradients, activations=0.0, buffers=states.step),
         ]
     )
+    # Freed blocks of earlier moments stay with the allocator; the framework's own counter does not see them.
+    return replace(moments, reserved=moments.reserved + cached * (moments.total - moments.reserved))
 
 
 FIRST_LAYER_SHARE = 0.25

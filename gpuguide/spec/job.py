@@ -102,4 +102,5 @@ class MediaJob:
     trains_text_encoder: bool = False
     images_per_example: float = 1.0  # 2 with prior preservation (DreamBooth)
     foreach_optimizer: bool = True  # the step works on all tensors at once through a temporary copy
+    eager_attention: bool = False  # scores are written out (PyTorch before 2.0 without xFormers)
     keeps_average: bool = False  # an exponential moving average of the weights, fp32
