@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuguide.accuracy import serving_memory, serving_speed, training_memory, training_speed
+from gpuguide.accuracy import media, serving_memory, serving_speed, training_memory, training_speed
 from gpuguide.accuracy.table import Scorer
 
 
@@ -13,4 +13,5 @@ def all_scorers() -> dict[str, Scorer]:
         **training_speed.SCORERS,
         **serving_memory.SCORERS,
         **serving_speed.SCORERS,
+        **media.SCORERS,
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuguide.catalog import offers, resolve, shapes
+from gpuguide.catalog import media, offers, resolve, shapes
 from gpuguide.catalog.formats import assumptions_from_table, rows_by_name
 from gpuguide.catalog.gpus import gpus_from_table
 from gpuguide.catalog.models import Models
@@ -173,9 +173,9 @@ class Catalog:
         found = self._model(scenario)
         job: object
         if scenario.is_media:
-            scenario, job = resolve.media(scenario, resolve.media_model(found, scenario), self)
+            scenario, job = media.media(scenario, resolve.media_model(found, scenario), self)
         elif scenario.is_training and isinstance(found, MediaModel):
-            scenario, job = resolve.media_training(scenario, found, self)
+            scenario, job = media.media_training(scenario, found, self)
         elif scenario.is_training:
             scenario, job = resolve.training(scenario, resolve.language_model(found, scenario), self)
         else:
@@ -196,7 +196,11 @@ class Catalog:
             raise InvalidScenario(
                 "params_b", scenario.params_b, f"give either a model ({scenario.model}) or a parameter count"
             )
-        return with_architecture_keys(scenario, lambda name: read_model(name, self.models), resolve.DEFAULT_MODEL)
+        return with_architecture_keys(
+            scenario,
+            lambda name: read_model(name, self.models),
+            resolve.DEFAULT_MODELS.get(scenario.workload, resolve.DEFAULT_MODEL),
+        )
 
     def _with_known_names(self, scenario: Scenario) -> Scenario:
         """GPU, provider and kind names checked and in the tables' spelling."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuguide.catalog.resolve import row_named
-from gpuguide.errors import InvalidScenario, NotModelled, UnknownName, nearest
+from gpuguide.errors import InvalidScenario, NotModelled
 from gpuguide.estimate.media import check_modelled, is_diffusion
 from gpuguide.spec.job import MediaJob
 from gpuguide.spec.model import MediaModel
-from gpuguide.spec.precision import WeightFormat
 from gpuguide.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -24,22 +23,6 @@ RECIPES = {"full": "amp-fp32-master", "lora": "pure-bf16", "qlora": "pure-bf16"}
 QUANTIZATION = "nf4-dq"
 TRAINING_BATCH = 4
 """Examples per step of fine-tuning scripts. Source: diffusers examples, 1 to 8."""
-
-
-def weight_format_named(name: str, catalog: Catalog) -> WeightFormat:
-    """
-    A weight format by its name or another spelling; case does not count.
-
-    Raises
-    ------
-    UnknownName
-        If there is none; carries the nearest names.
-    """
-    folded = name.strip().casefold()
-    for known, row in catalog.weight_formats.items():
-        if folded in (known.casefold(), *(alias.casefold() for alias in row.aliases.split("|"))):
-            return row
-    raise UnknownName("weight format", name, nearest(name, catalog.weight_formats), len(catalog.weight_formats))
 
 
 def media(scenario: Scenario, model: MediaModel, catalog: Catalog) -> tuple[Scenario, MediaJob]:
@@ -60,7 +43,7 @@ def media(scenario: Scenario, model: MediaModel, catalog: Catalog) -> tuple[Scen
             "offload", "optimizer", "generating has no optimizer: none, all (one component at a time) or auto"
         )
     filled = _with_size(scenario, model)
-    quantization = weight_format_named(scenario.quantization, catalog) if scenario.quantization else None
+    quantization = row_named("weight format", scenario.quantization, catalog.weight_formats) if scenario.quantization else None
     if quantization is not None and quantization.bits_per_weight >= SIXTEEN:
         quantization = None
     job = MediaJob(
@@ -124,7 +107,7 @@ def media_training(scenario: Scenario, model: MediaModel, catalog: Catalog) -> t
         items=float(filled.items),
         audio_seconds=float(filled.audio_seconds) if _task(model) == "audio" else 0.0,
         precision="bf16",
-        quantization=weight_format_named(quantization, catalog) if quantization else None,
+        quantization=row_named("weight format", quantization, catalog.weight_formats) if quantization else None,
         method="full" if scenario.workload == "full" else "lora",
         recipe=row_named("recipe", recipe, catalog.recipes),
         optimizer=row_named("optimizer", scenario.optimizer, catalog.optimizers),

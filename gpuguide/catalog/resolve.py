@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 DEFAULT_MODEL = "llama-3.1-8b"
+DEFAULT_MODELS = {"image": "flux.1-dev", "video": "wan2.1-t2v-14b", "audio": "whisper-large-v3"}
 DEFAULT_SEQUENCE = 4096
 DEFAULT_CONTEXT = 8192
 PRETRAIN_TOKENS_PER_PARAMETER = 20.0
@@ -34,7 +35,7 @@ KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp32": 4.0}
 
 def row_named(kind: str, name: str, rows: Mapping[str, Row]) -> Row:
     """
-    The row of a table by name; case does not count.
+    The row of a table by its name or another spelling; case does not count.
 
     Raises
     ------
@@ -43,8 +44,10 @@ def row_named(kind: str, name: str, rows: Mapping[str, Row]) -> Row:
     """
     if name in rows:
         return rows[name]
+    folded = name.casefold()
     for known, row in rows.items():
-        if known.casefold() == name.casefold():
+        others = str(getattr(row, "aliases", "")).casefold().split("|")
+        if folded == known.casefold() or (folded and folded in others):
             return row
     raise UnknownName(kind, name, nearest(name, rows), len(rows))
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from gpuguide.decide.fit import Fit, best_plans, flat, sizes_of
 from gpuguide.decide.search import serving_pairs, training_pairs
-from gpuguide.errors import NotModelled
 from gpuguide.estimate.results import MemoryBreakdown, ServingSpeed
 from gpuguide.estimate.serving import serving_speed
 from gpuguide.estimate.serving_memory import kv_room_bytes, serving_fits_limit, serving_memory
@@ -47,18 +46,6 @@ class Estimate:
     banded: Mapping[str, Floats]  # (band, shape), in the band order of `Assumptions`: least time first
     single: Mapping[str, NDArray[np.generic]]  # (shape,), typical
     meets_targets: NDArray[np.bool_]  # latency targets of the scenario, typical estimate
-
-
-def estimate(question: Question) -> Estimate:
-    """Best plan of every shape for the question's job."""
-    model, job = question.model, question.job
-    if isinstance(job, TrainingJob) and isinstance(model, Model):
-        return estimate_training(question, model, job)
-    if isinstance(job, ServingJob) and isinstance(model, Model):
-        return estimate_serving(question, model, job)
-    raise NotModelled(
-        f"workload {question.scenario.workload} of {model.name}", "choose a workload the model is made for"
-    )
 
 
 def estimate_training(question: Question, model: Model, job: TrainingJob) -> Estimate:

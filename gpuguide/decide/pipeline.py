@@ -14,11 +14,15 @@ import numpy as np
 from gpuguide.decide import market, rank
 from gpuguide.decide.columns import Columns
 from gpuguide.decide.decision import Decision, plain
-from gpuguide.decide.estimates import Estimate, estimate
+from gpuguide.decide.estimates import Estimate, estimate_serving, estimate_training
+from gpuguide.decide.media import estimate_media
 from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
 from gpuguide.decide.search import Index, asked_for
+from gpuguide.errors import NotModelled
 from gpuguide.estimate.results import PARTS
+from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
+from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.scenario import Question
 from gpuguide.units import BANDS, TYPICAL
 
@@ -82,6 +86,27 @@ def decide(question: Question) -> Decision:
         others = others[np.lexsort((offers["usd_per_hour"].to_numpy()[others], fit.missing_bytes[place[others]]))]
     return Decision(
         question=question, rows=Rows(question, found, place, narrowed, on_front), best_first=best_first, others=others
+    )
+
+
+def estimate(question: Question) -> Estimate:
+    """
+    Best plan of every shape for the question's job.
+
+    Raises
+    ------
+    NotModelled
+        If the model is not made for the workload.
+    """
+    model, job = question.model, question.job
+    if isinstance(job, TrainingJob) and isinstance(model, Model):
+        return estimate_training(question, model, job)
+    if isinstance(job, ServingJob) and isinstance(model, Model):
+        return estimate_serving(question, model, job)
+    if isinstance(job, MediaJob) and isinstance(model, MediaModel):
+        return estimate_media(question, model, job)
+    raise NotModelled(
+        f"workload {question.scenario.workload} of {model.name}", "choose a workload the model is made for"
     )
 
 
