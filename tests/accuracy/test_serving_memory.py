@@ -132,7 +132,8 @@ CARDS = {
     "AMD Instinct MI300X": "MI300X",
     "NVIDIA B200": "B200",
     "GTX 1080": None,
-    "RTX4060-8GB": None,
+    "RTX4060-8GB": "RTX4060",
+    "NVIDIA RTX 4090 48GB": "RTX4090-48GB-MOD",
 }
 
 

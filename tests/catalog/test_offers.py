@@ -117,9 +117,16 @@ def test_ages_are_counted_from_the_given_day(market):
     assert (market["age_days"] == (pd.Timestamp(TODAY) - dates).dt.days.clip(lower=0)).all()
 
 
-def test_gpus_without_specification_are_listed_but_not_computed(market):
-    assert set(market.loc[market["gpu"] == "RTX3060", "computed_as"]) == {""}
+def test_gpus_of_unstated_make_are_computed_as_the_slower_card(market):
     assert set(market.loc[market["gpu"] == "A100-80GB", "computed_as"]) == {"A100-80GB-PCIe"}
+
+
+def test_gpus_without_specification_are_listed_but_not_computed(gpus):
+    """A card that the table of GPUs lacks must not be ranked with the rates of another."""
+    known = {name: gpu for name, gpu in gpus.items() if name != "RTX3060"}
+    market = offers.market(gpus=known, today=TODAY, live=pd.DataFrame())
+
+    assert set(market.loc[market["gpu"] == "RTX3060", "computed_as"]) == {""}
     assert "" not in set(offers.clusters(market, (1, 2))["computed_as"])
 
 
