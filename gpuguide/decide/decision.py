@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.rows import PLACE, Rows
 from gpuguide.decide.words import verdict_of, warnings_of
+from gpuguide.errors import InvalidScenario, must_be
 from gpuguide.estimate.results import PARTS, MemoryBreakdown
 from gpuguide.spec.scenario import Question, Scenario
 from gpuguide.units import BANDS
@@ -82,7 +83,7 @@ class Decision:
 
     def top(self, most: int) -> pd.DataFrame:
         """The first rows of the ranking, or where nothing fits of the rejected."""
-        return self.rows.table((self.best_first if len(self.best_first) else self.others)[:most])
+        return self.rows.table((self.best_first if len(self.best_first) else self.others)[: _rows(most)])
 
     @cached_property
     def best(self) -> pd.Series | None:
@@ -119,7 +120,7 @@ class Decision:
 
     def table(self, *, top: int, include_rejected: bool = False) -> pd.DataFrame:
         """Ranked offers as a flat table, plans spelt out in words."""
-        places = self.best_first[:top]
+        places = self.best_first[: _rows(top)]
         if include_rejected:
             places = np.concatenate([places, self.others])
         flat = self.rows.table(places)
@@ -127,7 +128,7 @@ class Decision:
 
     def as_json(self, *, top: int | None = None, include_rejected: bool = False) -> dict[str, Any]:
         """Plain values: bytes, seconds, tokens, USD; a band is a mapping of low, typical and high."""
-        places = self.best_first[:top]
+        places = self.best_first[: _rows(top)]
         if include_rejected:
             places = np.concatenate([places, self.others])
         ranking = [row_as_json(row) for row in self.rows.table(places).to_dict("records")]
@@ -141,6 +142,15 @@ class Decision:
             "verdict": plain(dict(self.verdict)),
             "warnings": [{"key": key, **plain(dict(values))} for key, values in self.warnings],
         }
+
+
+def _rows(most: int | None) -> int | None:
+    """A number of rows, none for all."""
+    if most is not None:
+        must_be("top", most, (int, np.integer), "give a whole number of rows")
+        if most < 0:
+            raise InvalidScenario("top", most, "give a whole number of rows")
+    return most
 
 
 def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gpuguide.decide.fit import Fit, best_plans, flat, sizes_of
 from gpuguide.decide.search import serving_pairs, training_pairs
+from gpuguide.estimate.derived import memory_with_doubt, time_doubt
 from gpuguide.estimate.results import MemoryBreakdown, ServingSpeed
 from gpuguide.estimate.serving import serving_speed
 from gpuguide.estimate.serving_memory import kv_room_bytes, serving_fits_limit, serving_memory
@@ -55,7 +56,8 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
     able = np.isfinite(shapes.flops[job.recipe.compute_precision])
 
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
-        return training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+        memory = training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+        return memory_with_doubt(memory, model=model, assumptions=assumptions)
 
     def seconds_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
         speed = training_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
@@ -74,7 +76,8 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
         seconds_of=seconds_of,
     )
     speed = training_speed(model=model, job=job, plan=fit.plan, nodes=fit.nodes, assumptions=question.assumptions)
-    tokens_per_s = flat(speed.tokens_per_s)
+    doubt = time_doubt(model=model, assumptions=question.assumptions)
+    tokens_per_s = flat(speed.tokens_per_s) / doubt
     parts = ("compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s")
     parts += ("expert_parallel_s", "offload_s")
     shape = tokens_per_s.shape
@@ -82,7 +85,11 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
         fit=fit,
         able=able,
         work_s=job.train_tokens / tokens_per_s,
-        banded={"tokens_per_s": tokens_per_s, "step_s": flat(speed.step_s), "mfu": _spread(speed.mfu, shape)},
+        banded={
+            "tokens_per_s": tokens_per_s,
+            "step_s": flat(speed.step_s) * doubt,
+            "mfu": _spread(speed.mfu, shape) / doubt,
+        },
         single={part: _spread(getattr(speed, part), shape)[1] for part in parts}
         | {"bound": _labels(speed.bound, shape)},
         meets_targets=np.ones(shape[1], dtype=bool),
@@ -98,7 +105,8 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
     able = np.ones(len(shapes), dtype=np.bool_)
 
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
-        return serving_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+        memory = serving_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
+        return memory_with_doubt(memory, model=model, assumptions=assumptions)
 
     def speed_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> ServingSpeed:
         room = kv_room_bytes(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
@@ -124,9 +132,10 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
         seconds_of=seconds_of,
     )
     speed = speed_of(fit.plan, fit.nodes, question.assumptions)
-    tokens_per_s = flat(speed.tokens_per_s)
+    doubt = time_doubt(model=model, assumptions=question.assumptions)
+    tokens_per_s = flat(speed.tokens_per_s) / doubt
     shape = tokens_per_s.shape
-    ttft_s, tpot_s, queue_s = (_spread(getattr(speed, name), shape) for name in ("ttft_s", "tpot_s", "queue_s"))
+    ttft_s, tpot_s, queue_s = (_spread(getattr(speed, name), shape) * doubt for name in ("ttft_s", "tpot_s", "queue_s"))
     meets = (tpot_s[1] <= (job.max_tpot_s or np.inf)) & (ttft_s[1] <= (job.max_ttft_s or np.inf))
     meets &= tokens_per_s[1] >= asked_tokens_per_s(job)
     return Estimate(

@@ -20,6 +20,7 @@ from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
 from gpuguide.decide.search import Index, asked_for
 from gpuguide.errors import NotModelled
+from gpuguide.errors import must_be
 from gpuguide.estimate.results import PARTS
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import MediaModel, Model
@@ -41,6 +42,7 @@ def decide(question: Question) -> Decision:
     Decision
         Also when nothing fits: then the ranking is empty and the verdict says what is missing.
     """
+    must_be("question", question, Question, "give what Catalog.resolve(scenario) returns")
     found = estimate(question)
     scenario, offers = question.scenario, question.offers
     fit = found.fit
