@@ -7,13 +7,12 @@ by the vendors' link rates. An NVLink bridge is optional and no offer states it,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from gpuguide.catalog.package import read_table
 from gpuguide.spec.hardware import Floats, Gpu, LinkTable
@@ -168,18 +167,19 @@ def _at_latency(latency_s: float, ranks: float) -> float:
 @lru_cache(maxsize=1)
 def _measured() -> dict[str, Floats]:
     """Measured all-reduce inside one machine by GPU, shape (ranks, 5); the smallest message from latency. [bytes/s]"""
-    table = _interconnects()
-    rows = table[(table["collective"] == "all_reduce") & (table["algo"] == "NCCL default") & (table["n_nodes"] == 1)]
+    measured: dict[str, dict[float, list[tuple[float, float, float]]]] = {}
+    for row in _interconnects():
+        if row["collective"] == "all_reduce" and row["algo"] == "NCCL default" and row["n_nodes"] == 1:
+            point = (row["message_bytes"], row["busbw_gb_s"], row["small_msg_latency_us"])
+            measured.setdefault(row["gpu"], {}).setdefault(float(row["n_gpus"]), []).append(point)
     found: dict[str, Floats] = {}
-    own: pd.DataFrame
-    ranks: Any
-    for gpu, own in rows.groupby("gpu"):
+    for gpu, groups in measured.items():
         by_ranks = {}
-        for ranks, group in own.groupby("n_gpus"):
-            ordered = group.sort_values("message_bytes")
-            latency = _at_latency(float(ordered["small_msg_latency_us"].iloc[0]) * 1e-6, float(ranks))
-            by_ranks[float(ranks)] = np.array([latency, *(ordered["busbw_gb_s"].astype(float) * GB)])
-        found[str(gpu)] = np.stack([by_ranks.get(ranks, _FILLED) for ranks in RANKS[:3]])
+        for ranks, points in groups.items():
+            ordered = sorted(points)
+            latency = _at_latency(ordered[0][2] * 1e-6, ranks)
+            by_ranks[ranks] = np.array([latency, *(rate * GB for _, rate, _ in ordered)])
+        found[gpu] = np.stack([by_ranks.get(ranks, _FILLED) for ranks in RANKS[:3]])
     for gpu, whole in (("GB200", "B200"), ("GB300", "B300")):  # a tray has 4 GPUs; 8 behave as in a machine of 8
         found[gpu][2] = found[whole][2]
     return {gpu: np.vstack([curve, curve[2:]]) for gpu, curve in found.items()}
@@ -188,8 +188,8 @@ def _measured() -> dict[str, Floats]:
 _FILLED = np.full(5, np.nan)
 
 
-def _interconnects() -> pd.DataFrame:
-    return read_table("interconnects")
+def _interconnects() -> list[dict[Hashable, Any]]:
+    return read_table("interconnects").to_dict("records")
 
 
 @dataclass(frozen=True, slots=True)

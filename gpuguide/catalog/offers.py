@@ -7,7 +7,7 @@ is known of the provider: billing, storage, transfer, notice, network between ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from gpuguide.units import HOURS_PER_MONTH
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Index = NDArray[np.intp]
 
 COUNTS = (1, 2, 4, 8)
 """Sizes in which GPUs are sold singly and together."""
@@ -67,14 +68,17 @@ def market(
     unstated = read_table("unstated_gpus", folder)
     stand_in: dict[str, str] = dict(zip(unstated["name"], unstated["stand_in"], strict=True))
     rows = _with_live(shipped, read_live() if live is None else live, gpus, stand_in)
-    providers = read_table("providers", folder).set_index("provider")
+    providers = read_table("providers", folder)
     table = _machines(rows, providers, read_table("gpus", folder))
     table = pd.concat([table, _reserved(table, read_table("reserved", folder))], ignore_index=True)
-    table["computed_as"] = _computed_as(table["gpu"], gpus, stand_in)
-    table["age_days"] = _age_days(table["as_of"], today)
-    table[list(FACTS)] = providers[list(FACTS)].reindex(table["provider"]).to_numpy(np.float64)
+    card = _computed_as(table["gpu"].tolist(), gpus, stand_in)
+    table["computed_as"] = card
+    table["age_days"] = _age_days(table["as_of"].tolist(), today)
+    of_provider = _places(providers["provider"], table["provider"])
+    for fact in FACTS:
+        table[fact] = _looked_up(providers[fact], of_provider)
     _add_tiers(table, read_table("egress_tiers", folder))
-    _add_fabric(table, providers, read_table("fabrics", folder), gpus)
+    _add_fabric(table, card, of_provider, providers, read_table("fabrics", folder), gpus)
     _add_grid(table, read_table("grid_regions", folder), read_table("grid_intensity", folder))
     return table
 
@@ -133,9 +137,10 @@ def _machines(rows: pd.DataFrame, providers: pd.DataFrame, cards: pd.DataFrame) 
     count = rows["gpu_count"].to_numpy(np.float64)
     single = (rows["price_basis"].to_numpy() == "per_gpu") & (count == 1)
     most = np.fmin(
-        np.nan_to_num(rows["gpu"].map(_most_per_machine(cards)).to_numpy(np.float64), nan=max(COUNTS)),
+        np.nan_to_num(_found(_most_per_machine(cards), rows["gpu"].tolist(), np.nan), nan=max(COUNTS)),
         np.nan_to_num(
-            providers["most_gpus_per_machine"].reindex(rows["provider"]).to_numpy(np.float64), nan=max(COUNTS)
+            _looked_up(providers["most_gpus_per_machine"], _places(providers["provider"], rows["provider"])),
+            nan=max(COUNTS),
         ),
     )
     place, factor = [np.flatnonzero(~single)], [np.ones(int((~single).sum()))]
@@ -189,9 +194,14 @@ def _names(instance: NDArray[np.object_], many: Floats, single: Bools) -> NDArra
 def _listed_as_machine(table: pd.DataFrame, single: Bools) -> Bools:
     """Sizes made from a price per GPU that the provider also lists as a machine, no older than that price."""
     keys = ["provider", "gpu", "gpus_per_node", "pricing", "kind"]
-    newest = table[~single].groupby(keys, sort=False)["as_of"].max()
-    own = newest.reindex(pd.MultiIndex.from_frame(table[keys])).fillna("").to_numpy()
-    listed: Bools = single & (own >= table["as_of"].to_numpy())
+    rows = _joined(table, keys)
+    newest: dict[tuple[object, ...], str] = {}
+    dates = table["as_of"].tolist()
+    for key, date_, made in zip(rows, dates, single.tolist(), strict=True):
+        if not made and date_ > newest.get(key, ""):
+            newest[key] = date_
+    own = np.array([newest.get(key, "") for key in rows], dtype=object)
+    listed: Bools = single & (own >= np.array(dates, dtype=object))
     return listed
 
 
@@ -224,36 +234,44 @@ def _reserved(table: pd.DataFrame, reserved: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**changed, pricing="reserved", usd_per_hour=usd, commitment_usd=commitment)
 
 
-def _computed_as(names: pd.Series, gpus: Mapping[str, Gpu], stand_in: Mapping[str, str]) -> NDArray[np.object_]:
+def _computed_as(names: list[str], gpus: Mapping[str, Gpu], stand_in: Mapping[str, str]) -> list[str]:
     """The GPU to compute with: the offer's own, else the slower card that may stand for it, else ''."""
-    chosen = {name: name if name in gpus else stand_in.get(name, "") for name in names.unique()}
-    return np.array([card if card in gpus else "" for card in names.map(chosen)], dtype=object)
+    cards = {name: name if name in gpus else stand_in.get(name, "") for name in set(names)}
+    return [cards[name] if cards[name] in gpus else "" for name in names]
 
 
-def _age_days(as_of: pd.Series, today: date) -> Floats:
-    days = {text: (today - date.fromisoformat(text)).days if text else np.nan for text in as_of.unique()}
-    ages: Floats = np.maximum(as_of.map(days).to_numpy(np.float64), 0.0)
+def _age_days(as_of: list[str], today: date) -> Floats:
+    days = {text: (today - date.fromisoformat(text)).days if text else np.nan for text in set(as_of)}
+    ages: Floats = np.maximum(_found(days, as_of, np.nan), 0.0)
     return ages
 
 
 def _add_tiers(table: pd.DataFrame, tiers: pd.DataFrame) -> None:
-    ordered = tiers.sort_values(["provider", "from_gb"])
-    number = ordered.groupby("provider").cumcount().to_numpy()
+    steps: dict[str, list[tuple[float, float]]] = {}
+    for provider, from_gb, usd in zip(tiers["provider"], tiers["from_gb"], tiers["egress_usd_per_gb"], strict=True):
+        steps.setdefault(provider, []).append((from_gb, usd))
+    known = list(steps)
+    at = _places(known, table["provider"])
     for tier in range(TIERS):
-        rows = ordered[number == tier].set_index("provider")[["from_gb", "egress_usd_per_gb"]]
-        found = rows.reindex(table["provider"]).to_numpy(np.float64)
-        table[f"egress_from_gb_{tier + 1}"], table[f"egress_usd_per_gb_{tier + 1}"] = found.T
+        found = [sorted(steps[name])[tier] if tier < len(steps[name]) else (np.nan, np.nan) for name in known]
+        values = np.array(found, dtype=np.float64).reshape(-1, 2)
+        for place, column in enumerate((f"egress_from_gb_{tier + 1}", f"egress_usd_per_gb_{tier + 1}")):
+            table[column] = _looked_up(values[:, place], at)
 
 
-def _add_fabric(table: pd.DataFrame, providers: pd.DataFrame, fabrics: pd.DataFrame, gpus: Mapping[str, Gpu]) -> None:
+def _add_fabric(
+    table: pd.DataFrame,
+    card: list[str],
+    of_provider: Index,
+    providers: pd.DataFrame,
+    fabrics: pd.DataFrame,
+    gpus: Mapping[str, Gpu],
+) -> None:
     """Network between machines: of the instance, else of the provider's GPU, else of the provider's best machines."""
-    fast = {name: links.fast_link(gpu) for name, gpu in gpus.items()}
-    rack = {name: "rack" in gpu.link for name, gpu in gpus.items()}
-    card = table["computed_as"]
+    fast = _found({name: links.fast_link(gpu) for name, gpu in gpus.items()}, card, 0.0) > 0
+    rack = _found({name: "rack" in gpu.link for name, gpu in gpus.items()}, card, 0.0) > 0
     count = table["gpus_per_node"].to_numpy()
-    whole = card.map(fast).fillna(False).to_numpy(np.bool_) & (
-        (count >= WHOLE) | (card.map(rack).fillna(False).to_numpy(np.bool_) & (count >= WHOLE_OF_RACK))
-    )
+    whole = fast & ((count >= WHOLE) | (rack & (count >= WHOLE_OF_RACK)))
     name = np.full(len(table), "", dtype=object)
     gbps = np.full(len(table), np.nan)
     decided = np.zeros(len(table), dtype=np.bool_)
@@ -261,25 +279,50 @@ def _add_fabric(table: pd.DataFrame, providers: pd.DataFrame, fabrics: pd.DataFr
         (["provider", "instance_type"], fabrics[fabrics["instance_type"] != ""]),
         (["provider", "gpu"], fabrics[fabrics["instance_type"] == ""]),
     ):
-        known = rows.set_index(keys)
-        place = known.index.get_indexer(pd.MultiIndex.from_frame(table[keys]))
+        place = _places(_joined(rows, keys), _joined(table, keys))
         use = (place >= 0) & whole & ~decided
-        name[use] = known["fabric"].to_numpy()[place[use]]
-        gbps[use] = known["fabric_gbps_per_node"].to_numpy(np.float64)[place[use]]
+        name[use] = rows["fabric"].to_numpy()[place[use]]
+        gbps[use] = rows["fabric_gbps_per_node"].to_numpy(np.float64)[place[use]]
         decided |= use
-    general = providers["fabric"].reindex(table["provider"]).fillna("").to_numpy()
+    general = np.where(of_provider >= 0, providers["fabric"].to_numpy(dtype=object)[of_provider], "")
     rest = whole & ~decided & (general != "")
     name[rest] = general[rest]
-    gbps[rest] = providers["fabric_gbps_per_node"].reindex(table["provider"]).to_numpy(np.float64)[rest]
+    gbps[rest] = _looked_up(providers["fabric_gbps_per_node"], of_provider)[rest]
     table["fabric"], table["fabric_gbps_per_node"] = name, gbps
-    tier = card.map({known: gpu.tier for known, gpu in gpus.items()})
-    table["clusters"] = (name != "") & (tier == "datacenter").to_numpy(np.bool_)
+    table["clusters"] = (name != "") & (_found({n: g.tier == "datacenter" for n, g in gpus.items()}, card, 0.0) > 0)
 
 
 def _add_grid(table: pd.DataFrame, regions: pd.DataFrame, intensity: pd.DataFrame) -> None:
-    zones = regions.set_index(["provider", "region"])["zone"]
-    zone = zones.reindex(pd.MultiIndex.from_frame(table[["provider", "region"]])).fillna(ANYWHERE).to_numpy()
-    known = intensity.set_index("zone")
+    keys = ["provider", "region"]
+    place = _places(_joined(regions, keys), _joined(table, keys))
+    zone = np.where(place >= 0, regions["zone"].to_numpy(dtype=object)[place], ANYWHERE)
     table["grid_zone"] = zone
-    bands = [f"{band}_g_per_kwh" for band in ("low", "typical", "high")]
-    table[[f"grid_{band}" for band in bands]] = known[bands].reindex(zone).to_numpy(np.float64)
+    at = _places(intensity["zone"], zone)
+    for band in ("low", "typical", "high"):
+        table[f"grid_{band}_g_per_kwh"] = _looked_up(intensity[f"{band}_g_per_kwh"], at)
+
+
+def _joined(table: pd.DataFrame, keys: Sequence[str]) -> list[tuple[object, ...]]:
+    """Several columns as one key a row."""
+    return list(zip(*(table[key].tolist() for key in keys), strict=True))
+
+
+def _places(known: Iterable[Hashable] | pd.Series, names: Iterable[Hashable] | pd.Series) -> Index:
+    """Row of each name among the known ones, -1 where it is not; a tenth of what joining small tables takes."""
+    row_of = {name: row for row, name in enumerate(_listed(known))}
+    return np.array([row_of.get(name, -1) for name in _listed(names)], dtype=np.intp)
+
+
+def _found(values: Mapping[str, float], names: Iterable[str], otherwise: float) -> Floats:
+    """The number of each name."""
+    return np.array([values.get(name, otherwise) for name in names], dtype=np.float64)
+
+
+def _listed(column: Iterable[Hashable] | pd.Series) -> Iterable[Hashable]:
+    # Walking through a column of words one by one takes twenty times as long as through a list.
+    return column.tolist() if isinstance(column, pd.Series) else column
+
+
+def _looked_up(column: pd.Series | Floats, places: Index) -> Floats:
+    """Numbers of a column at the given rows, nan at -1."""
+    return np.append(np.asarray(column, dtype=np.float64), np.nan)[places]
