@@ -58,7 +58,9 @@ class DataError(GuideError):
     key = "error_data"
 
     def __init__(self, file: str, row: int | None, column: str | None, problem: str) -> None:
-        place = file + (f", row {row}" if row is not None else "") + (f", column {column}" if column else "")
+        place = (
+            _short(file, 300) + (f", row {row}" if row is not None else "") + (f", column {column}" if column else "")
+        )
         super().__init__(f"{place}: {problem}", file=file, row=row, column=column, problem=problem)
         self.file, self.row, self.column, self.problem = file, row, column, problem
 
@@ -74,6 +76,19 @@ class NotModelled(GuideError):
 
 class StaleData(UserWarning):
     """Prices are older than the limit asked for."""
+
+
+def must_be(field: str, value: object, kinds: type | tuple[type, ...], allowed: str) -> None:
+    """
+    Refuse a value of another type in one sentence; `True` is no number.
+
+    Raises
+    ------
+    InvalidScenario
+        If the value is none of the kinds.
+    """
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise InvalidScenario(field, value, allowed)
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

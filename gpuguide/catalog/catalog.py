@@ -6,7 +6,7 @@ Everything the package knows before a question is asked: models, GPUs, formats, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,13 +21,14 @@ from gpuguide.catalog.models import Models
 from gpuguide.catalog.package import data_folder, read_table
 from gpuguide.catalog.source import read_model
 from gpuguide.catalog.typical import with_architecture_keys
-from gpuguide.errors import InvalidScenario, UnknownName, nearest
+from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.engine import Engine
 from gpuguide.spec.hardware import Gpu, Nodes
+from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.precision import Optimizer, PrecisionRecipe, WeightFormat
-from gpuguide.spec.scenario import Question, Scenario
+from gpuguide.spec.scenario import MOST_GPUS, Question, Scenario
 
 MACHINES = {
     "pretrain": (1, 2, 4, 8, 16, 32, 64),
@@ -37,6 +38,8 @@ MACHINES = {
     "serve": (1, 2, 4),
 }
 """Numbers of machines tried when the scenario does not say."""
+COUNT = f"give a whole number from 1 to {MOST_GPUS:,}"
+FABRIC = "give a rate above zero, in Gbit/s"
 
 
 class Catalog:
@@ -51,9 +54,13 @@ class Catalog:
         Day from which the age of prices is counted.
     """
 
-    def __init__(self, folder: Path | None = None, today: date | None = None) -> None:
-        self.folder = folder or data_folder()
-        self.today = today or date.today()
+    def __init__(self, folder: Path | str | None = None, today: date | None = None) -> None:
+        if folder is not None:
+            must_be("folder", folder, (str, Path), "give the path of a data folder")
+        if today is not None:
+            must_be("today", today, date, "give a datetime.date")
+        self.folder = data_folder() if folder is None else Path(folder)
+        self.today = date.today() if today is None else today
         self.models = Models(self.folder)
         self.gpus: dict[str, Gpu] = gpus_from_table(read_table("gpus", self.folder))
         self._clusters: dict[tuple[int, ...], tuple[pd.DataFrame, Nodes]] = {}
@@ -97,10 +104,12 @@ class Catalog:
         UnknownName
             If there is none; carries the nearest names.
         """
+        must_be("gpu", name, str, "give the name of a GPU")
         return resolve.row_named("GPU", name, self.gpus)
 
     def model(self, name: str) -> Model | MediaModel:
         """A model by catalog name, forgiving about case, owner and separators."""
+        must_be("model", name, str, "give the name of a model")
         return self.models.get(name)
 
     def nodes(
@@ -112,6 +121,16 @@ class Catalog:
         fabric_gbps: float | None = None,
     ) -> Nodes:
         """One machine shape, as arrays of length one."""
+        for field, count in (("gpus_per_node", gpus_per_node), ("nodes", nodes)):
+            must_be(field, count, (int, np.integer), COUNT)
+            if not 1 <= count <= MOST_GPUS:
+                raise InvalidScenario(field, count, COUNT)
+        if fabric is not None:
+            must_be("fabric", fabric, str, "give the name of a network, or nothing")
+        if fabric_gbps is not None:
+            must_be("fabric_gbps", fabric_gbps, (int, float, np.number), FABRIC)
+            if not 0 < fabric_gbps < np.inf:
+                raise InvalidScenario("fabric_gbps", fabric_gbps, FABRIC)
         return shapes.nodes_of([shapes.Shape(self.gpu(gpu).name, gpus_per_node, nodes, fabric, fabric_gbps)], self.gpus)
 
     def offers(
@@ -137,12 +156,15 @@ class Catalog:
         UnknownName
             If a name is in no offer and no table.
         """
+        must_be("min_memory_gb", min_memory_gb, (int, float, np.number), "give a number of gigabytes")
+        if np.isnan(min_memory_gb):
+            raise InvalidScenario("min_memory_gb", min_memory_gb, "give a number of gigabytes")
         table = self.market
         keep = np.ones(len(table), dtype=bool)
         for column, kind, asked in (
-            ("gpu", "GPU", gpus),
-            ("provider", "provider", providers),
-            ("kind", "kind of offer", kinds),
+            ("gpu", "GPU", _names("gpus", gpus)),
+            ("provider", "provider", _names("providers", providers)),
+            ("kind", "kind of offer", _names("kinds", kinds)),
         ):
             known = [*table[column].unique(), *(self.gpus if column == "gpu" else ())]
             names = [_spelling(kind, name, known) for name in asked]
@@ -167,11 +189,12 @@ class Catalog:
         UnknownName, InvalidScenario, NotModelled
             If a name is unknown or a value impossible; one sentence each.
         """
+        must_be("scenario", scenario, Scenario, "give a Scenario, such as Scenario(workload='lora')")
         scenario = self._with_known_names(scenario)
         if scenario.currency.upper() != "USD" and scenario.currency_per_usd is None:
             raise InvalidScenario("currency", scenario.currency, "give its exchange rate too, currency_per_usd")
         found = self._model(scenario)
-        job: object
+        job: TrainingJob | ServingJob | MediaJob
         if scenario.is_media:
             scenario, job = media.media(scenario, resolve.media_model(found, scenario), self)
         elif scenario.is_training and isinstance(found, MediaModel):
@@ -184,7 +207,7 @@ class Catalog:
         return Question(
             scenario=scenario,
             model=found,
-            job=job,  # type: ignore[arg-type]
+            job=job,
             shapes=nodes,
             offers=table,
             assumptions=self.assumptions,
@@ -230,10 +253,25 @@ class Catalog:
         return self._clusters[machines]
 
 
-@lru_cache(maxsize=4)
-def load_catalog(folder: Path | None = None) -> Catalog:
+def load_catalog(folder: Path | str | None = None) -> Catalog:
     """The catalog of a data folder, the shipped one when left out; read once, no network."""
+    if folder is not None:
+        must_be("folder", folder, (str, Path), "give the path of a data folder")
+    return _loaded(None if folder is None else Path(folder))
+
+
+@lru_cache(maxsize=4)
+def _loaded(folder: Path | None) -> Catalog:
     return Catalog(folder)
+
+
+def _names(field: str, names: Sequence[str]) -> Sequence[str]:
+    """A list of names; one name alone stands for itself."""
+    names = (names,) if isinstance(names, str) else names
+    must_be(field, names, (list, tuple, set, frozenset), "give a list of names")
+    for name in names:
+        must_be(field, name, str, "give a list of names")
+    return names
 
 
 def _distinct_shapes(table: pd.DataFrame) -> tuple[list[shapes.Shape], np.ndarray]:
@@ -252,7 +290,7 @@ def _distinct_shapes(table: pd.DataFrame) -> tuple[list[shapes.Shape], np.ndarra
     return found, place
 
 
-def _spelling(kind: str, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
+def _spelling(kind: str, name: str, known: Iterable[object]) -> str:
     """The table's spelling of a name; case does not count."""
     by_folded = {str(candidate).casefold(): str(candidate) for candidate in known}
     if name.casefold() not in by_folded:

@@ -153,7 +153,7 @@ def _rows(most: int | None) -> int | None:
     return most
 
 
-def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:
+def row_as_json(row: Mapping[Any, Any]) -> dict[str, Any]:
     """One row of a ranking, nested as documented."""
     memory = {part: row[f"memory_{part}_bytes"] for part in PARTS}
     memory |= {"total": row["memory_total_typical_bytes"]}
@@ -185,7 +185,7 @@ def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in nested.items()}
 
 
-def _band(row: Mapping[str, Any], template: str) -> dict[str, Any]:
+def _band(row: Mapping[Any, Any], template: str) -> dict[str, Any]:
     return {band: plain(row[template.format(band)]) for band in BANDS}
 
 

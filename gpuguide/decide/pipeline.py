@@ -19,8 +19,7 @@ from gpuguide.decide.media import estimate_media
 from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
 from gpuguide.decide.search import Index, asked_for
-from gpuguide.errors import NotModelled
-from gpuguide.errors import must_be
+from gpuguide.errors import NotModelled, must_be
 from gpuguide.estimate.results import PARTS
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import MediaModel, Model

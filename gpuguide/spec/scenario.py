@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gpuguide.errors import InvalidScenario, UnknownName, nearest
+from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,6 +198,18 @@ class Scenario(BaseModel):
     currency: Annotated[str, Field(min_length=3, max_length=3)] = Field("USD", description="Currency shown.")
     currency_per_usd: Positive | None = Field(None, description="Exchange rate to show money in; required unless USD.")
 
+    def __init__(self, **values: Any) -> None:
+        for key in values:
+            if key not in type(self).model_fields:
+                known = type(self).model_fields
+                raise UnknownName("scenario key", key[:60], nearest(key[:60], known), len(known))
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = str(first["loc"][0]) if first["loc"] else "scenario"
+            raise InvalidScenario(key, first["input"], _allowed(first["msg"])) from None
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Scenario:
         """
@@ -210,17 +222,8 @@ class Scenario(BaseModel):
         InvalidScenario
             If a value is outside what its key allows.
         """
-        for key in values:
-            if key not in cls.model_fields:
-                raise UnknownName(
-                    "scenario key", str(key)[:60], nearest(str(key)[:60], cls.model_fields), len(cls.model_fields)
-                )
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = str(first["loc"][0]) if first["loc"] else "scenario"
-            raise InvalidScenario(key, first["input"], _allowed(first["msg"])) from None
+        must_be("scenario", values, Mapping, "a scenario is a table of keys and values")
+        return cls(**{str(key): value for key, value in values.items()})
 
     @property
     def is_training(self) -> bool:
@@ -244,8 +247,8 @@ class Question:
     """
     A scenario with its names resolved: all that `decide` needs, so that it opens no file.
 
-    `shapes` are the distinct machines of the market; `offers` has one row per thing to rent, whose column `shape` is the
-    place of its machine in `shapes`, `gpus` and `nodes` its size, and `usd_per_hour` the price of all nodes together.
+    `shapes` are the distinct machines of the market; `offers` has one row per thing to rent: its column `shape` is the
+    place of its machine in `shapes`, `gpus` and `nodes` its size, `usd_per_hour` the price of all nodes together.
     """
 
     scenario: Scenario  # defaults filled
