@@ -64,7 +64,7 @@ def summarise(scored: pd.DataFrame) -> TableScore:
         said_no = outcome["verdict"].isin(["no", "tight"])
         right = np.where(outcome["expected"] == "no", said_no, outcome["verdict"] != "no")
         outcomes = {"right": int(right.sum()), "wrong": int((~right).sum())}
-    reasons = skip[skip != ""].value_counts().to_dict()
+    reasons = {str(reason): int(count) for reason, count in skip[skip != ""].value_counts().items()}
     if kept.empty:
         return TableScore(len(scored), 0, reasons, None, None, None, None, None, outcomes)
     measured, typical = kept["measured"].to_numpy(float), kept["typical"].to_numpy(float)
@@ -73,7 +73,7 @@ def summarise(scored: pd.DataFrame) -> TableScore:
     return TableScore(
         rows=len(scored),
         scored=len(kept),
-        skipped={str(reason): int(count) for reason, count in reasons.items()},
+        skipped=reasons,
         median_abs_error=float(np.median(np.abs(error))),
         p90_abs_error=float(np.quantile(np.abs(error), 0.9)),
         bias=float(np.median(error)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -29,7 +30,7 @@ def gpus_from_table(table: pd.DataFrame) -> dict[str, Gpu]:
     return {row["gpu"]: gpu_from_row(row) for row in table.to_dict("records")}
 
 
-def gpu_from_row(row: dict[str, Any]) -> Gpu:
+def gpu_from_row(row: Mapping[Any, Any]) -> Gpu:
     """One row of `gpus.csv`."""
     return Gpu(
         name=row["gpu"],
@@ -59,7 +60,7 @@ _RATES = {
 }
 
 
-def _usable_gib(row: dict[str, Any]) -> float:
+def _usable_gib(row: Mapping[Any, Any]) -> float:
     """What a process can allocate: its own report where seen, else the driver's total less its reserve. [GiB]"""
     seen_by_process = _number(row["torch_total_gib"])
     if not math.isnan(seen_by_process):

@@ -78,8 +78,8 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
     speed = training_speed(model=model, job=job, plan=fit.plan, nodes=fit.nodes, assumptions=question.assumptions)
     doubt = time_doubt(model=model, assumptions=question.assumptions)
     tokens_per_s = flat(speed.tokens_per_s) / doubt
-    parts = ("compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s")
-    parts += ("expert_parallel_s", "offload_s")
+    parts: tuple[str, ...] = ("compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s")
+    parts += ("data_parallel_s", "expert_parallel_s", "offload_s")
     shape = tokens_per_s.shape
     return Estimate(
         fit=fit,

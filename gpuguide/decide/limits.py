@@ -100,7 +100,8 @@ def _training(
         memory = training_memory(
             model=of, job=replace(job, sequence_length=length), plan=plan, nodes=one, assumptions=assumptions
         )
-        return flat(memory.total)[0]
+        need: Floats = flat(memory.total)[0]
+        return need
 
     if not len(nodes):
         empty = np.array([])

@@ -9,9 +9,10 @@ from gpuguide.decide.columns import Columns
 from gpuguide.decide.cost import CostBreakdown, run_cost, serving_cost
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.storage import Feed, feed, needed_bytes_per_s
+from gpuguide.errors import NotModelled
 from gpuguide.estimate.memory import adapter_params
 from gpuguide.estimate.weights import stored_weights
-from gpuguide.spec.job import ServingJob, TrainingJob
+from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.scenario import Question
 
@@ -67,6 +68,8 @@ def price(question: Question, found: Estimate, place: Index, offers: Columns) ->
             result_bytes=result_bytes(model, job),
         )
         return cost, reads
+    if not isinstance(job, MediaJob):
+        raise NotModelled(f"the cost of {scenario.workload} of {model.name}", "choose a workload the model is made for")
     cost = run_cost(
         work_s=work_s,
         offers=offers,
