@@ -88,13 +88,30 @@ def media_model_of(name: str, catalog: Catalog) -> MediaModel:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """As it stands; without what is in brackets; with the family's name in full or without its owner's."""
-    plain = re.sub(r"\(.*?\)", "", name).strip()
-    yield from (name, plain)
-    yield re.sub(r"^distil-whisper-", "distil-", plain, flags=re.IGNORECASE)
-    yield re.sub(r"^sd[ -]?(?=\d)", "stable-diffusion-", plain, flags=re.IGNORECASE)
-    yield re.sub(r"^stable[ -]diffusion[ -]v?(\d[.\d]*)$", r"sd \1", plain, flags=re.IGNORECASE)
-    yield re.sub(r"[ _]", "-", plain)
+    """As it stands; without brackets and what is in round ones; families in full, sizes and variants left out."""
+    plain = re.sub(r"[\[\]]", " ", re.sub(r"\(.*?\)", "", name))
+    plain = re.sub(r"[ _]+", "-", plain.strip())
+    full = re.sub(r"^(?:stable-?diffusion|sd)-?(?=v?\d|xl)", "stable-diffusion-", plain, flags=re.IGNORECASE)
+    full = re.sub(r"-xl(?:-?base)?(?:-?1[.]0)?$", "-xl-base-1.0", full, flags=re.IGNORECASE)
+    full = re.sub(r"^svd(?:-(xt))?.*$", r"stable-video-diffusion-img2vid-xt", full, flags=re.IGNORECASE)
+    full = re.sub(r"^distil-whisper-", "distil-", full, flags=re.IGNORECASE)
+    yield from (name, plain, full)
+    yield re.sub(r"(?<=diffusion-)v?(?=[12][.-])", "v", full)
+    for written, meant in VARIANTS.items():
+        yield re.sub(written, meant, plain, flags=re.IGNORECASE)
+
+
+VARIANTS = {
+    r"^(hunyuanvideo).*": r"\1",
+    r"^(wan-?2[.]1)-?(\d+[.]?\d*b).*": r"\1-t2v-\2",
+    r"^(wan-?2[.]1)-(t2v)?-?(\d+[.]?\d*b).*": r"\1-t2v-\3",
+    r"^(wan-?2[.]2).*(a14b).*": r"\1-t2v-a14b",
+    r"^(wan-?2[.]2).*5b.*": r"\1-ti2v-5b",
+    r"^(ltx-video).*": r"\1",
+    r"^(mochi).*": r"\1-1-preview",
+    r"^(flux[.]1)-?(dev|schnell|kontext).*": r"\1-\2",
+}
+"""Spellings with a resolution, a task or a revision, and the checkpoint they mean."""
 
 
 def nodes_of(row: Row, catalog: Catalog, *, needed: bool) -> Nodes:

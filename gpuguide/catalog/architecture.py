@@ -126,6 +126,7 @@ def _media(entry: Mapping[str, Any], name: str) -> MediaModel:
         **{name: _optional(work.get(name)) for name in WORK},
         flops_fixed=_number(work.get("flops_fixed")),
         joint_text_tokens=_number(work.get("joint_text_tokens")),
+        attention_within_frame=bool(work.get("attention_within_frame")),
         passes_one_by_one=bool(work.get("passes_one_by_one")),
     )
 

@@ -115,7 +115,7 @@ def denoiser_pass(*, model: MediaModel, job: MediaJob) -> Pass:
     return Pass(
         tokens=tokens,
         matmul_flops=per_token * tokens + fixed,
-        attention_flops=pair * (tokens + text) ** 2,
+        attention_flops=pair * (tokens + text) ** 2 / (job.frames if model.attention_within_frame else 1.0),
         traffic_bytes=traffic * (tokens + text),
         live_bytes=live * (tokens + text),
         kernels=model.kernels or KERNELS_PER_LAYER * (layers or 0.0),

@@ -129,6 +129,7 @@ class MediaModel:
     saved_bytes_per_token_frozen: float | None = None  # the same where only inputs need a gradient [bytes]
     head_dim: float | None = None  # of the attention with most tokens
     kernels: float | None = None  # launched per pass without compilation [-]
+    attention_within_frame: bool = False  # tokens of one frame see each other, not those of the others
     passes_one_by_one: bool = False  # guidance runs two passes after each other instead of a doubled batch
 
     def component_params(self, role: str) -> float:
