@@ -221,7 +221,7 @@ class Catalog:
             )
         return with_architecture_keys(
             scenario,
-            lambda name: read_model(name, self.models),
+            lambda name: read_model(name, self.models, base=self.models_from),
             resolve.DEFAULT_MODELS.get(scenario.workload, resolve.DEFAULT_MODEL),
         )
 

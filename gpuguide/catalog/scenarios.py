@@ -48,21 +48,19 @@ def read_rows(source: str | None, overrides: Iterable[str] = ()) -> list[dict[st
 
 
 def _rows(source: str) -> list[Mapping[str, Any]]:
-    if source == "-":
-        name, text, kind = "standard input", sys.stdin.read(MOST_BYTES + 1), ""
-    else:
-        path = Path(source)
-        name, kind = path.name, path.suffix.casefold()
-        try:
-            if path.stat().st_size > MOST_BYTES:
-                raise DataError(
-                    name, None, None, f"is larger than the {MOST_BYTES // 1_000_000} MB a scenario file may have"
-                )
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise DataError(source, None, None, "there is no such file; give a TOML, YAML or JSON file, or -") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(name, None, None, f"cannot be read ({_reason(error)})") from None
+    try:
+        if source == "-":
+            name, text, kind = "standard input", sys.stdin.read(MOST_BYTES + 1), ""
+        else:
+            path = Path(source)
+            name, kind = path.name or repr(source), path.suffix.casefold()
+            with path.open("rb") as file:  # never more than this, also of a device without an end
+                text = file.read(MOST_BYTES + 1).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(source, None, None, "there is no such file; give a TOML, YAML or JSON file, or -") from None
+    except (OSError, ValueError) as error:
+        name = "standard input" if source == "-" else source
+        raise DataError(name, None, None, f"cannot be read ({_reason(error)})") from None
     if len(text) > MOST_BYTES:
         raise DataError(name, None, None, f"is larger than the {MOST_BYTES // 1_000_000} MB a scenario may have")
     found = _parse(name, text, kind)

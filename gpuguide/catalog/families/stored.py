@@ -101,10 +101,10 @@ def _compressed(q: Mapping[str, Any]) -> tuple[str, Matrix | None, bool]:
     strategy = weights.get("strategy")
     activations = isinstance(group, Mapping) and bool(group.get("input_activations"))
     if (kind, bits) == ("float", 4):
-        return "nvfp4", _grouped(4, size if _whole(size) else 16, 1.0, tensor_bytes=8), False
+        return "nvfp4", _grouped(4, int(size) if _whole(size) and size else 16, 1.0, tensor_bytes=8), False
     name = "fp8-tensor" if kind == "float" else "w4a16" if bits == 4 else "int8" if activations else f"int{bits}-weight"
-    if strategy == "group" and _whole(size):
-        return name, _grouped(bits, size, 2.0, zeros=not weights.get("symmetric", True)), False
+    if strategy == "group" and _whole(size) and size:
+        return name, _grouped(bits, int(size), 2.0, zeros=not weights.get("symmetric", True)), False
     if strategy == "channel":
         return name, _per_output(bits, 2.0), False
     if strategy == "tensor":
