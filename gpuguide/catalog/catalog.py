@@ -40,6 +40,8 @@ MACHINES = {
 """Numbers of machines tried when the scenario does not say."""
 COUNT = f"give a whole number from 1 to {MOST_GPUS:,}"
 FABRIC = "give a rate above zero, in Gbit/s"
+MOST_MARKETS = 64
+"""Markets of some number of machines that are kept, about 2 MB each; a sweep over sizes asks for many. [-]"""
 
 
 class Catalog:
@@ -227,11 +229,15 @@ class Catalog:
 
     def _with_known_names(self, scenario: Scenario) -> Scenario:
         """GPU, provider and kind names checked and in the tables' spelling."""
-        names = dict.fromkeys(self.market["gpu"].unique()) | dict.fromkeys(self.gpus)
-        cards = tuple(_spelling("GPU", name, names) for name in scenario.gpu)
-        providers = tuple(_spelling("provider", name, self.market["provider"].unique()) for name in scenario.providers)
-        kinds = tuple(_spelling("kind of offer", name, self.market["kind"].unique()) for name in scenario.offer_kinds)
+        known = self._names_of_market
+        cards = tuple(_spelling("GPU", name, (*known["gpu"], *self.gpus)) for name in scenario.gpu)
+        providers = tuple(_spelling("provider", name, known["provider"]) for name in scenario.providers)
+        kinds = tuple(_spelling("kind of offer", name, known["kind"]) for name in scenario.offer_kinds)
         return scenario.model_copy(update={"gpu": cards, "providers": providers, "offer_kinds": kinds})
+
+    @cached_property
+    def _names_of_market(self) -> dict[str, list[str]]:
+        return {column: self.market[column].unique().tolist() for column in ("gpu", "provider", "kind")}
 
     def _market_for(self, scenario: Scenario) -> tuple[pd.DataFrame, Nodes]:
         """The market as clusters of the numbers of machines worth trying, and its distinct shapes."""
@@ -243,14 +249,17 @@ class Catalog:
             machines = tuple(fitting) or (1,)
         else:
             machines = MACHINES.get(scenario.workload, (1,))
-        if machines not in self._clusters:
+        found = self._clusters.get(machines)
+        if found is None:
             table = offers.clusters(self.market, machines)
             distinct, table["shape"] = _distinct_shapes(table)
             table["gpu_code"] = pd.factorize(table["gpu"])[0]
             # Words as plain objects: Arrow strings are slow to compare and to take rows from.
             table = table.astype({name: object for name in table.columns if table[name].dtype == "str"})
-            self._clusters[machines] = (table, shapes.nodes_of(distinct, self.gpus))
-        return self._clusters[machines]
+            while len(self._clusters) >= MOST_MARKETS:
+                self._clusters.pop(next(iter(self._clusters)), None)
+            found = self._clusters[machines] = (table, shapes.nodes_of(distinct, self.gpus))
+        return found
 
 
 def load_catalog(folder: Path | str | None = None) -> Catalog:
@@ -276,16 +285,19 @@ def _names(field: str, names: Sequence[str]) -> Sequence[str]:
 
 def _distinct_shapes(table: pd.DataFrame) -> tuple[list[shapes.Shape], np.ndarray]:
     """Shapes in the table and the place of each row's among them."""
-    keys = ["computed_as", "gpus_per_node", "nodes", "fabric", "fabric_gbps_per_node"]
-    known = table[keys].fillna({"fabric": "", "fabric_gbps_per_node": -1.0})
-    # One machine has no fabric between nodes: providers must not split its shape.
-    known.loc[known["nodes"] == 1, ["fabric", "fabric_gbps_per_node"]] = ("", -1.0)
-    grouped = known.groupby(keys, sort=False)
-    place = grouped.ngroup().to_numpy()
-    first = known.iloc[np.unique(place, return_index=True)[1]]
+    keys = ("computed_as", "gpus_per_node", "nodes", "fabric", "fabric_gbps_per_node")
+    known: dict[tuple[str, int, int, str, float], int] = {}
+    place = np.empty(len(table), dtype=np.intp)
+    for row, (gpu, count, machines, fabric, gbps) in enumerate(
+        zip(*(table[key].tolist() for key in keys), strict=True)
+    ):
+        # One machine has no fabric between nodes: providers must not split its shape.
+        alone = machines == 1
+        shape = (gpu, count, machines, "" if alone else fabric, -1.0 if alone or gbps != gbps else gbps)
+        place[row] = known.setdefault(shape, len(known))
     found = [
         shapes.Shape(gpu, int(count), int(machines), fabric or None, None if gbps < 0 else gbps)
-        for gpu, count, machines, fabric, gbps in first.itertuples(index=False)
+        for gpu, count, machines, fabric, gbps in known
     ]
     return found, place
 
