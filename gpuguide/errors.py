@@ -12,6 +12,7 @@ What can go wrong, as a tree; every message is one sentence: what was given, wha
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Sequence
 
 
@@ -101,5 +102,9 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def _short(value: object, limit: int = 60) -> str:
-    text = str(value)
+    try:
+        # Containers may hold themselves, or far more than can be shown.
+        text = reprlib.repr(value) if isinstance(value, list | tuple | dict | set) else str(value)
+    except Exception:  # a number of too many digits, or an object that cannot be shown
+        text = f"this {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
