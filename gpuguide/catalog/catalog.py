@@ -54,15 +54,20 @@ class Catalog:
         The shipped tables when left out.
     today : date, optional
         Day from which the age of prices is counted.
+    models_from : Path, optional
+        Folder that model files may be read from; any when left out.
     """
 
-    def __init__(self, folder: Path | str | None = None, today: date | None = None) -> None:
+    def __init__(
+        self, folder: Path | str | None = None, today: date | None = None, models_from: Path | None = None
+    ) -> None:
         if folder is not None:
             must_be("folder", folder, (str, Path), "give the path of a data folder")
         if today is not None:
             must_be("today", today, date, "give a datetime.date")
         self.folder = data_folder() if folder is None else Path(folder)
         self.today = date.today() if today is None else today
+        self.models_from = models_from
         self.models = Models(self.folder)
         self.gpus: dict[str, Gpu] = gpus_from_table(read_table("gpus", self.folder))
         self._clusters: dict[tuple[int, ...], tuple[pd.DataFrame, Nodes]] = {}
