@@ -21,8 +21,8 @@ FUSED_PRECISIONS = ("fp8", "int8", "fp4")
 """Arithmetic that pays only in kernels that are compiled or come fused: assumed where a job asks for it."""
 RECIPES = {"full": "amp-fp32-master", "lora": "pure-bf16", "qlora": "pure-bf16"}
 QUANTIZATION = "nf4-dq"
-TRAINING_BATCH = 4
-"""Examples per step of fine-tuning scripts. Source: diffusers examples, 1 to 8."""
+TRAINING_BATCH = 8
+"""Examples per step: one for each GPU of a machine. Source: diffusers examples, 1 to 8."""
 
 
 def media(scenario: Scenario, model: MediaModel, catalog: Catalog) -> tuple[Scenario, MediaJob]:
@@ -91,7 +91,7 @@ def media_training(scenario: Scenario, model: MediaModel, catalog: Catalog) -> t
         raise InvalidScenario("lora_rank", scenario.lora_rank, f"the adapted layers are {width:.0f} wide")
     filled = _with_size(scenario, model)
     micro = scenario.micro_batch or 1
-    batch = scenario.global_batch or max(TRAINING_BATCH, micro * (scenario.data_parallel or 1))
+    batch = scenario.global_batch or max(TRAINING_BATCH, micro * (scenario.data_parallel or scenario.gpus or 1))
     if batch < micro:
         raise InvalidScenario("global_batch", batch, f"a step holds at least the {micro} examples of one micro-batch")
     recipe = scenario.recipe or RECIPES[scenario.workload]
