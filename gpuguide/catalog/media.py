@@ -43,7 +43,9 @@ def media(scenario: Scenario, model: MediaModel, catalog: Catalog) -> tuple[Scen
             "offload", "optimizer", "generating has no optimizer: none, all (one component at a time) or auto"
         )
     filled = _with_size(scenario, model)
-    quantization = row_named("weight format", scenario.quantization, catalog.weight_formats) if scenario.quantization else None
+    quantization = (
+        row_named("weight format", scenario.quantization, catalog.weight_formats) if scenario.quantization else None
+    )
     if quantization is not None and quantization.bits_per_weight >= SIXTEEN:
         quantization = None
     job = MediaJob(
