@@ -49,15 +49,24 @@ def read_assumptions(path: Path, known: Assumptions) -> dict[str, Band]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise DataError(path.name, None, None, "is larger than a file of assumptions can be")
-        raw = tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         raise DataError(str(path), None, None, "there is no such file of assumptions") from None
     except (OSError, ValueError) as error:
-        raise DataError(path.name, None, None, f"is not valid TOML ({' '.join(str(error).split())[:150]})") from None
-    for name in raw:
-        if name not in known:
-            raise UnknownName("assumption", name, nearest(name, known), len(known))
-    return {name: _band(path.name, name, value, known) for name, value in raw.items()}
+        raise DataError(path.name, None, None, f"cannot be read ({' '.join(str(error).split())[:150]})") from None
+    return parse_assumptions(path.name, text, known)
+
+
+def parse_assumptions(name: str, text: str, known: Assumptions) -> dict[str, Band]:
+    """The same from the text of a file; its name is for messages."""
+    try:
+        raw = tomllib.loads(text)
+    except ValueError as error:
+        raise DataError(name, None, None, f"is not valid TOML ({' '.join(str(error).split())[:150]})") from None
+    for key in raw:
+        if key not in known:
+            raise UnknownName("assumption", key, nearest(key, known), len(known))
+    return {key: _band(name, key, value, known) for key, value in raw.items()}
 
 
 def _band(file: str, name: str, value: Any, known: Assumptions) -> Band:

@@ -39,17 +39,11 @@ def report(
 
     Example: `gpuguide report scenarios.jsonl -o reports/`
     """
-    import datetime as dt
-
     from gpuguide.catalog.scenarios import read_rows
-    from gpuguide.errors import InvalidScenario
+    from gpuguide.commands.days import checked_day
     from gpuguide.report.batch import write_report, write_reports
 
-    if today:
-        try:
-            dt.date.fromisoformat(today)
-        except ValueError:
-            raise InvalidScenario("--today", today, "write a day as YYYY-MM-DD") from None
+    today = checked_day(today)
     if assumptions is not None:
         from gpuguide.accuracy.own import with_assumptions
         from gpuguide.catalog.catalog import load_catalog

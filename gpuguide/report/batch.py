@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from gpuguide.errors import DataError, GuideError
-from gpuguide.files import check_writable, whole, write_text
+from gpuguide.files import check_writable, digest_of, whole, write_text
 from gpuguide.report.kernel import WarmKernel
 from gpuguide.report.page import page_of
 from gpuguide.spec.scenario import Scenario
@@ -123,17 +124,15 @@ def identity_of(row: Row, suffix: str, assumptions: str, today: str) -> str:
     from gpuguide import __version__
     from gpuguide.catalog.package import data_folder
 
-    facts = [dict(row), suffix, __version__, digest_of(data_folder()), today or dt.date.today().isoformat()]
+    facts = [dict(row), suffix, __version__, _digest(data_folder()), today or dt.date.today().isoformat()]
     facts.append(Path(assumptions).read_text("utf-8") if assumptions else "")
     plain = json.dumps(facts, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(plain.encode()).hexdigest()[:24]
 
 
-def digest_of(folder: Path) -> str:
-    """Of the names, sizes and times of all tables of a folder."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".csv", ".json"))
-    stated = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found]
-    return hashlib.sha256(repr(stated).encode()).hexdigest()[:16]
+@lru_cache(maxsize=4)
+def _digest(folder: Path) -> str:
+    return digest_of(folder)
 
 
 def _one(
