@@ -260,9 +260,12 @@ class Page:
         return self.decide(Scenario.from_mapping({key: value for key, value in given.items() if value is not None}))
 
     def _address(self) -> None:
-        """The state as a link, without what the page starts with anyway."""
-        start = self.declaration.start
-        given = {key: value for key, value in self.panel.given().items() if value != start.get(key, self._default(key))}
+        """The state as a link: all that differs from the defaults of a Scenario, so that it means the same anywhere."""
+        start, said = self.declaration.start, self.panel.given()
+        given = {key: value for key, value in said.items() if key in start or value != self._default(key)}
+        # What the page would start with and the reader has taken away is said too.
+        either = {"model", "params_b"}
+        given |= {key: "" for key in start if key not in said and not (key in either and either & set(said))}
         if len(self.declaration.workloads) == 1:
             given.pop("workload", None)
         given["language"] = self.text.language

@@ -17,13 +17,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import tornado.web
+from jupyter_core.utils import ensure_async
 from jupyter_server.utils import url_path_join
+from tornado.ioloop import PeriodicCallback
 from voila.app import Voila
 from voila.shutdown_kernel_handler import VoilaShutdownKernelHandler
 from voila.tornado.handler import TornadoVoilaHandler
@@ -41,6 +44,8 @@ logger = logging.getLogger(__name__)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 IDLE_S = 45 * 60
 """A page that nobody touches keeps its kernel so long. [s]"""
+ALONE_S = 120
+"""A kernel that no browser is connected to is kept so long, for a connection that was lost for a moment. [s]"""
 MOST_KERNELS = 60
 YEAR_S = 365 * 24 * 3600
 
@@ -130,6 +135,22 @@ class Suite(Voila):  # type: ignore[misc]
     """Voila with this suite's pages."""
 
     name = "voila"
+    _alone_since: ClassVar[dict[str, float]] = {}
+
+    def listen(self) -> None:
+        """Serve, and look after kernels that were left behind."""
+        PeriodicCallback(self.end_abandoned, ALONE_S / 4 * 1e3).start()
+        super().listen()
+
+    async def end_abandoned(self) -> None:
+        """End kernels without a browser: phones that went to sleep, browsers that crashed, readers without scripts."""
+        now, manager = time.monotonic(), self.kernel_manager
+        for kernel in list(manager.list_kernel_ids()):
+            if manager._kernel_connections.get(kernel, 0) > 0:
+                self._alone_since.pop(kernel, None)
+            elif now - self._alone_since.setdefault(kernel, now) > ALONE_S:
+                self._alone_since.pop(kernel, None)
+                await ensure_async(manager.shutdown_kernel(kernel))
 
     def init_handlers(self) -> list[Any]:
         """Voila's own handlers, without its file list and file access, and ours."""
@@ -170,6 +191,8 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
     )
     app: Suite = Suite.instance()
     app.initialize([])
+    # Our notebooks are shown by us: whether somebody trusts their outputs is no question here.
+    app.log.addFilter(lambda record: "is not trusted" not in record.getMessage())
     loopback = host in LOOPBACK
     app.ip, app.port, app.port_retries, app.open_browser = host, port, 0, False
     app.root_dir = str(folder)

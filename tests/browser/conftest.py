@@ -1,0 +1,115 @@
+"""A real server and a real browser, started once for all tests of pages."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+READY = "document.documentElement.classList.contains('gg-ready')"
+DRAWN = "[...document.querySelectorAll('.gg-chart > [role=img]')].every((picture) => picture.dataset.drawn)"
+HARMLESS = ("@jupyterlab/docmanager", "Unsatisfied version", "No satisfying version")
+"""Voila's front end was built against an older JupyterLab, and its module loader says so."""
+
+
+class Server:
+    """The suite as `gpuguide app` serves it."""
+
+    def __init__(self, url: str, process: subprocess.Popen) -> None:
+        self.url, self.process = url, process
+
+    def kernels(self) -> list[int]:
+        """Processes that stand for kernels."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self.process.pid and (b"--stand-in" in words or b"ipykernel_launcher" in words):
+                    found.append(int(folder.name))
+        return found
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpuguide.app.serve", str(port)], start_new_session=True, stdout=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/gpuguide/static/page.css", timeout=5):
+                break
+            assert process.poll() is None, "the server ended"
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.2)
+        yield Server(url, process)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def chromium(chromium_path: Path | None) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A reader with a browser: opens pages, and remembers what the browser complained about."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context, self.url = context, url
+        self.complaints: list[str] = []
+
+    def open(self, path: str, **viewport: int) -> Page:
+        """A page, once it shows its answer and its charts."""
+        page = self.context.new_page()
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        if viewport:
+            page.set_viewport_size({"width": viewport["width"], "height": viewport.get("height", 900)})
+        page.goto(self.url + path, wait_until="commit")
+        self.settled(page)
+        return page
+
+    def settled(self, page: Page) -> None:
+        """Wait for the answer and the charts."""
+        page.wait_for_function(READY, timeout=90_000)
+        page.wait_for_function(DRAWN, timeout=60_000)
+
+    def after(self, page: Page, action) -> None:
+        """Do something and wait for the answer to it."""
+        before = page.evaluate("Number(document.documentElement.dataset.ggTick)")
+        action()
+        page.wait_for_function(f"Number(document.documentElement.dataset.ggTick) > {before}", timeout=30_000)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not any(harmless in message.text for harmless in HARMLESS):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+
+@pytest.fixture
+def visit(server: Server, chromium: Browser) -> Iterator[Visit]:
+    context = chromium.new_context(locale="en-US", accept_downloads=True)
+    yield Visit(context, server.url)
+    context.close()

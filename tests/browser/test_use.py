@@ -1,0 +1,223 @@
+"""What a reader does: drags, types, clicks, reloads, shares, loses the connection, leaves."""
+
+import json
+import os
+import re
+import signal
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from gpuguide import Scenario, decide, load_catalog
+from gpuguide.app.location import read_query
+from gpuguide.show.verdict import verdict
+from gpuguide.text import Text
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+BARS = "() => document.querySelector('.gg-card-memory .gg-chart > [role=img]').data.map((trace) => trace.x)"
+
+
+def verdict_of(page):
+    return page.locator(".gg-verdict").inner_text().partition("\u00a0")[0] and " ".join(
+        page.locator(".gg-verdict").inner_text().split()
+    )
+
+
+def test_the_landing_page_says_its_question_without_scripts(server):
+    """`curl` and search engines see the same question as readers."""
+    html = urllib.request.urlopen(server.url, timeout=60).read().decode()
+    assert "Which cloud GPU should you rent?" in html
+    assert "Hangi bulut GPU" in html
+
+
+def test_a_slider_moved_by_keyboard_changes_chart_verdict_and_table(visit):
+    """The promise of the suite: move, and see."""
+    page = visit.open("/memory", width=1280)
+    before = (verdict_of(page), page.evaluate(BARS), page.locator(".gg-card-ranking tbody").inner_text())
+    slider = page.get_by_role("slider", name="Parameters")
+    slider.focus()
+    for _ in range(3):
+        visit.after(page, lambda: slider.press("PageUp"))
+    page.wait_for_timeout(500)
+    after = (verdict_of(page), page.evaluate(BARS), page.locator(".gg-card-ranking tbody").inner_text())
+    assert all(old != new for old, new in zip(before, after, strict=True))
+    assert "params_b=" in page.url
+    assert not visit.complaints
+
+
+def test_the_page_and_decide_agree(visit):
+    """A page with numbers of its own."""
+    page = visit.open(
+        "/serve?model=llama-3.1-70b&weight_format=fp8&max_context=32768&concurrency=16&language=en", width=1280
+    )
+    given = read_query(urllib.parse.urlsplit(page.url).query) | {"workload": "serve"}
+    expected = verdict(decide(load_catalog().resolve(Scenario.from_mapping(given))), Text("en"))
+    assert " ".join(expected.split()) in verdict_of(page)
+
+
+def test_a_link_shows_the_same_in_a_fresh_browser_and_after_a_reload(visit, chromium):
+    """State that lives anywhere but in the address is lost."""
+    page = visit.open("/finetune?model=llama-3.1-70b&workload=lora", width=1280)
+    visit.after(page, lambda: page.get_by_role("button", name="8k", exact=True).click())
+    said = verdict_of(page)
+    page.reload(wait_until="commit")
+    visit.settled(page)
+    assert verdict_of(page) == said
+    fresh = chromium.new_context(locale="en-US").new_page()
+    fresh.goto(page.url, wait_until="commit")
+    visit.settled(fresh)
+    assert verdict_of(fresh) == said
+    fresh.context.close()
+
+
+def test_two_tabs_do_not_disturb_each_other(visit):
+    """One reader's slider would move another's picture."""
+    first, second = visit.open("/memory"), visit.open("/memory")
+    before = verdict_of(second)
+    visit.after(first, lambda: first.get_by_role("button", name="QLoRA of 70B").click())
+    assert verdict_of(first) != before
+    assert verdict_of(second) == before
+
+
+def test_language_changes_in_place(visit):
+    """A reader of Turkish finds no English sentence, and keeps the settings."""
+    page = visit.open("/memory?concurrency=32", width=1280)
+    visit.after(page, lambda: page.get_by_role("button", name="Türkçe").click())
+    assert page.locator("h1").inner_text() == "Sığar mı?"
+    assert page.get_by_role("slider", name="Aynı anda istek").count() == 1
+    assert "concurrency=32" in page.url
+    assert "language=tr" in page.url
+    assert page.title().startswith("Sığar mı?")
+
+
+def test_dark_charts(visit):
+    """Dark letters on a dark card."""
+    page = visit.open("/memory", width=1280)
+    colour = "() => getComputedStyle(document.querySelector('.gg-card-cost .xtick text')).fill"
+    light = page.evaluate(colour)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"({colour})() !== {json.dumps(light)}")
+
+
+def test_a_stranger_s_walk(visit):
+    """From the first page to a priced answer for 'QLoRA a 70B on the cheapest card this week': at most five actions."""
+    page = visit.open("/", width=1280)
+    visit.after(page, lambda: page.get_by_role("button", name="QLoRA", exact=True).click())
+    visit.after(page, lambda: page.locator(".gg-c-model select").select_option(label="llama-3.1-70b"))
+    box = page.locator(".gg-c-deadline_hours input")
+    box.fill("168")
+    visit.after(page, lambda: box.press("Enter"))
+    said = verdict_of(page)
+    assert re.search(r"Rent \d+× .* costs \$", said), said
+    page.locator(".gg-onward a").first.click()
+    page.wait_for_url("**/finetune?*")
+    visit.settled(page)
+    assert verdict_of(page) == said
+    assert not visit.complaints
+
+
+def test_nonsense_is_said_in_the_page(visit):
+    """An exception in a callback shows nothing by itself."""
+    page = visit.open("/memory", width=1280)
+    before = verdict_of(page)
+    box = page.locator(".gg-c-max_context input")
+    box.fill("<img src=x onerror=alert(1)>")
+    box.press("Enter")
+    error = page.get_by_role("alert").filter(has_text="not possible")
+    error.wait_for()
+    assert verdict_of(page) == before
+    assert box.input_value() == "8,192"
+    box.fill("16k")
+    visit.after(page, lambda: box.press("Enter"))
+    assert error.count() == 0
+
+
+def test_downloads(visit):
+    """A button that does nothing."""
+    page = visit.open("/memory", width=1280)
+    for name, ending in (("Save table as CSV", "csv"), ("Save table as XLSX", "xlsx")):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=name).click()
+        assert waiting.value.suggested_filename == f"gpuguide-memory.{ending}"
+    page.locator(".gg-card-cost").hover()
+    for ending in ("png", "svg"):
+        with page.expect_download() as waiting:
+            page.locator(".gg-card-cost").get_by_role("button", name=f"({ending.upper()})").click()
+        assert waiting.value.suggested_filename == f"gpuguide-memory-cost.{ending}"
+
+
+def test_keyboard_order_and_help(visit):
+    """Someone without a mouse: past the navigation in one step, help opens and closes, focus is seen."""
+    page = visit.open("/memory", width=1280)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "gg-skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "gg-question"
+    help_text = page.locator(".gg-c-max_context .gg-help")
+    help_text.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert help_text.locator("p").is_visible()
+    page.keyboard.press("Escape")
+    assert not help_text.locator("p").is_visible()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_a_killed_kernel_is_noticed_and_the_page_comes_back(visit, server):
+    """A dead page looks alive and answers nothing."""
+    page = visit.open("/memory?concurrency=64", width=1280)
+    said = verdict_of(page)
+    for kernel in server.kernels():
+        os.kill(kernel, signal.SIGKILL)
+    page.evaluate("window.dispatchEvent(new Event('gg-check'))")
+    page.get_by_role("alert").filter(has_text="connection").wait_for(timeout=30_000)
+    page.wait_for_function("!document.querySelector('.gg-lost')", timeout=60_000)
+    visit.settled(page)
+    assert verdict_of(page) == said
+
+
+def test_a_closed_tab_ends_its_kernel(visit, server):
+    """Kernels of closed tabs would fill the memory."""
+    before = set(server.kernels())
+    page = visit.open("/memory")
+    assert set(server.kernels()) - before
+    page.close(run_before_unload=True)
+    deadline = time.monotonic() + 20
+    while set(server.kernels()) - before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not set(server.kernels()) - before
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://evil.example"}, {"Referer": "http://evil.example/"}])
+def test_another_site_cannot_end_kernels(server, headers):
+    """The check against forged requests stays on."""
+    request = urllib.request.Request(f"{server.url}/voila/api/shutdown/0-0", data=b"", headers=headers, method="POST")
+    with pytest.raises(urllib.error.HTTPError, match=r"403|404"):
+        urllib.request.urlopen(request, timeout=30)
+
+
+NOT_SERVED = [
+    "/nope", "/voila/render/../pyproject.toml", "/voila/files/index.ipynb", "/voila/tree", "/api/kernels",
+    "/voila/render/x.ipynb",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NOT_SERVED)
+def test_nothing_else_is_served(server, path):
+    """Files of the machine, or a list of kernels."""
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(server.url + path, timeout=30)
+    assert error.value.code in (403, 404)
+    assert "Traceback" not in error.value.read().decode()
+
+
+def test_static_files_are_packed_and_kept(server):
+    """plotly.js over a phone line, again at every visit."""
+    request = urllib.request.Request(f"{server.url}/gpuguide/static/plotly.min.js", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        assert reply.headers["Content-Encoding"] == "gzip"
+        assert "immutable" in reply.headers["Cache-Control"]
+        assert len(reply.read()) < 1_700_000
