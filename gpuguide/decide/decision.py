@@ -26,7 +26,17 @@ MOST_REJECTED = 500
 """Of the offers that do not fit, so many are listed in `Decision.rejected`."""
 ALWAYS_SHOWN = ("tokens_per_s", "step_s", "mfu", "ttft_s", "tpot_s")
 """Speeds that a row of the JSON names even where the workload has none."""
-SPEED_BANDS = ("tokens_per_s", "step_s", "mfu", "ttft_s", "tpot_s", "queue_s", "items_per_s", "batch_s")
+SPEED_BANDS = (
+    "tokens_per_s",
+    "step_s",
+    "mfu",
+    "ttft_s",
+    "tpot_s",
+    "queue_s",
+    "items_per_s",
+    "batch_s",
+    "realtime_factor",
+)
 SPEED_PARTS = (
     "compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s", "expert_parallel_s",
     "offload_s", "encode_s", "denoise_s", "decode_s",

@@ -10,10 +10,11 @@ from gpuguide.decide.cost import CostBreakdown, run_cost, serving_cost
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.storage import Feed, feed, needed_bytes_per_s
 from gpuguide.errors import NotModelled
+from gpuguide.estimate.media_training import trained_params as media_trained_params
 from gpuguide.estimate.memory import adapter_params
 from gpuguide.estimate.weights import stored_weights
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
-from gpuguide.spec.model import Model
+from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.scenario import Question
 
 Index = NDArray[np.intp]
@@ -70,18 +71,29 @@ def price(question: Question, found: Estimate, place: Index, offers: Columns) ->
         return cost, reads
     if not isinstance(job, MediaJob):
         raise NotModelled(f"the cost of {scenario.workload} of {model.name}", "choose a workload the model is made for")
+    trains = job.method != "generate" and isinstance(model, MediaModel)
+    trained = media_trained_params(model=model, job=job) if trains and isinstance(model, MediaModel) else 0.0
     cost = run_cost(
         work_s=work_s,
         offers=offers,
         scenario=scenario,
-        checkpoint_bytes=0.0,
+        checkpoint_bytes=trained * _saved_width(job),
         weight_bytes=float(model.params) * STORED_BYTES,
         data_bytes=0.0,
-        needs_checkpoints=job.method != "generate",
+        needs_checkpoints=trains,
         assumptions=assumptions,
         items=job.items,
+        result_bytes=trained * STORED_BYTES if trains else 0.0,
     )
     return cost, None
+
+
+def _saved_width(job: MediaJob) -> float:
+    """Bytes a trained parameter takes in a checkpoint: weight, master copy and optimizer states. [bytes]"""
+    if job.recipe is None or job.optimizer is None:
+        return STORED_BYTES
+    width = job.recipe.state_bytes if job.optimizer.state_bytes is None else job.optimizer.state_bytes
+    return job.recipe.weight_bytes + job.recipe.master_bytes + job.optimizer.states * width
 
 
 def trained_params(model: Model, job: TrainingJob) -> float:

@@ -32,7 +32,8 @@ class Remedy:
     memory_bytes: float  # typical need per GPU after the change [bytes]
     cost_usd: float  # typical total after the change; nan where nothing fits [USD]
     cost_ratio: float  # over the cost before; nan where there was none
-    time_ratio: float  # over the time before
+    time_ratio: float  # over the time before; per token when serving
+    unit_ratio: float  # over the cost per token before, serving only; nan elsewhere
     gpu: str | None
     gpus: int | None
 
@@ -67,7 +68,15 @@ def remedies(decision: Decision, *, most: int = MOST) -> list[Remedy]:
         remedy = _compare(decision, after, change)
         if remedy is not None:
             found.append(remedy)
-    return sorted(found, key=lambda remedy: (not remedy.makes_fit, remedy.cost_usd))[:most]
+    return sorted(found, key=_gain)[:most]
+
+
+def _gain(remedy: Remedy) -> tuple[bool, float]:
+    """Order of remedies: what makes it fit by cost, then the largest gain in cost, unit cost or time."""
+    if remedy.makes_fit:
+        return False, remedy.cost_usd
+    ratios = [ratio for ratio in (remedy.cost_ratio, remedy.unit_ratio, remedy.time_ratio) if np.isfinite(ratio)]
+    return True, min(ratios)
 
 
 def changes(scenario: Scenario) -> Iterator[Mapping[str, Any]]:
@@ -99,9 +108,8 @@ def changes(scenario: Scenario) -> Iterator[Mapping[str, Any]]:
                 yield {"weight_format": smaller}
         if scenario.kv_format != "fp8":
             yield {"kv_format": "fp8"}
-        if scenario.concurrency and scenario.concurrency > 1:
+        if scenario.concurrency:
             yield {"concurrency": scenario.concurrency * 2}
-            yield {"concurrency": max(1, scenario.concurrency // 2)}
     elif scenario.is_media:
         yield {"quantization": "fp8"}
         yield {"offload": "all"}
@@ -120,14 +128,17 @@ def _compare(before: Decision, after: Decision, change: Mapping[str, Any]) -> Re
     old, new = before.best, after.best
     if new is None:
         return None
+    unit_ratio = float("nan")
     cost, hours = float(new["cost_total_typical_usd"]), float(new["hours_typical"])
     if old is None:
         ratio = time_ratio = float("nan")
     else:
         ratio, time_ratio = cost / float(old["cost_total_typical_usd"]), hours / float(old["hours_typical"])
-        if "tokens_per_s_typical" in new and before.scenario.workload == "serve":
-            time_ratio = float(old["tokens_per_s_typical"]) / float(new["tokens_per_s_typical"])
-        if min(ratio, time_ratio) > 1 - WORTHWHILE or not np.isfinite(ratio):
+        if before.scenario.workload == "serve":
+            time_ratio = float(new["tpot_s_typical"]) / float(old["tpot_s_typical"])
+            unit_ratio = float(new["usd_per_million_tokens"]) / float(old["usd_per_million_tokens"])
+        gains = [gain for gain in (ratio, time_ratio, unit_ratio) if np.isfinite(gain)]
+        if not np.isfinite(ratio) or min(gains) > 1 - WORTHWHILE:
             return None
     return Remedy(
         change=change,
@@ -136,6 +147,7 @@ def _compare(before: Decision, after: Decision, change: Mapping[str, Any]) -> Re
         cost_usd=cost,
         cost_ratio=ratio,
         time_ratio=time_ratio,
+        unit_ratio=unit_ratio,
         gpu=str(new["gpu"]),
         gpus=int(new["gpus"]),
     )

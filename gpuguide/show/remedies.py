@@ -24,6 +24,7 @@ def remedy_list(decision: Decision, text: Text) -> Html:
 def _line(remedy: Remedy, text: Text) -> Html:
     said = change_sentence(remedy.change, text)
     effects = _effect(text, "cost", remedy.cost_ratio) + _effect(text, "time", remedy.time_ratio)
+    effects += _effect(text, "unit", remedy.unit_ratio)
     if remedy.makes_fit:
         effects = [text("remedy.makes_fit", machine=f"{remedy.gpus}× {remedy.gpu}", cost=text.money(remedy.cost_usd))]
     settable = {key: list(value) if isinstance(value, tuple) else value for key, value in remedy.change.items()}
