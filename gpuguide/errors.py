@@ -36,7 +36,7 @@ class UnknownName(GuideError):
     def __init__(self, kind: str, name: str, near: Sequence[str] = (), known: int | None = None) -> None:
         where = f" among {known} known" if known else ""
         hint = f"; did you mean {', '.join(near)}?" if near else "; `gpuguide --help` says where names are listed"
-        shown = _short(name)
+        shown = short(name)
         super().__init__(f"no {kind} named '{shown}'{where}{hint}", kind=kind, name=shown, near=", ".join(near))
         self.kind, self.name, self.near = kind, name, tuple(near)
 
@@ -48,7 +48,7 @@ class InvalidScenario(GuideError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(
-            f"{field} = {_short(value)} is not possible: {allowed}", field=field, value=_short(value), allowed=allowed
+            f"{field} = {short(value)} is not possible: {allowed}", field=field, value=short(value), allowed=allowed
         )
         self.field, self.value, self.allowed = field, value, allowed
 
@@ -60,8 +60,9 @@ class DataError(GuideError):
 
     def __init__(self, file: str, row: int | None, column: str | None, problem: str) -> None:
         place = (
-            _short(file, 300) + (f", row {row}" if row is not None else "") + (f", column {column}" if column else "")
+            short(file, 300) + (f", row {row}" if row is not None else "") + (f", column {column}" if column else "")
         )
+        problem = short(problem, 400)
         super().__init__(f"{place}: {problem}", file=file, row=row, column=column, problem=problem)
         self.file, self.row, self.column, self.problem = file, row, column, problem
 
@@ -101,7 +102,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [by_folded[key] for key in close[:count]]
 
 
-def _short(value: object, limit: int = 60) -> str:
+def short(value: object, limit: int = 60) -> str:
+    """A value as it may stand in a sentence."""
     try:
         # Containers may hold themselves, or far more than can be shown.
         text = reprlib.repr(value) if isinstance(value, list | tuple | dict | set) else str(value)

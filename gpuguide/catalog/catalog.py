@@ -136,7 +136,7 @@ class Catalog:
             must_be("fabric", fabric, str, "give the name of a network, or nothing")
         if fabric_gbps is not None:
             must_be("fabric_gbps", fabric_gbps, (int, float, np.number), FABRIC)
-            if not 0 < fabric_gbps < np.inf:
+            if not 0 < fabric_gbps < 1e9:
                 raise InvalidScenario("fabric_gbps", fabric_gbps, FABRIC)
         return shapes.nodes_of([shapes.Shape(self.gpu(gpu).name, gpus_per_node, nodes, fabric, fabric_gbps)], self.gpus)
 
@@ -164,7 +164,7 @@ class Catalog:
             If a name is in no offer and no table.
         """
         must_be("min_memory_gb", min_memory_gb, (int, float, np.number), "give a number of gigabytes")
-        if np.isnan(min_memory_gb):
+        if not min_memory_gb < 1e9:  # nan too
             raise InvalidScenario("min_memory_gb", min_memory_gb, "give a number of gigabytes")
         table = self.market
         keep = np.ones(len(table), dtype=bool)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest
+from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +223,7 @@ class Scenario(BaseModel):
             If a value is outside what its key allows.
         """
         must_be("scenario", values, Mapping, "a scenario is a table of keys and values")
-        return cls(**{str(key): value for key, value in values.items()})
+        return cls(**{key if isinstance(key, str) else short(key): value for key, value in values.items()})
 
     @property
     def is_training(self) -> bool:
