@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from gpuguide.commands import register
-from gpuguide.errors import GuideError
+from gpuguide.errors import GuideError, short
 
 app = typer.Typer(
     help="Decide which cloud GPU to rent for a model, and what it will really cost.",
@@ -52,10 +52,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign must not end the answer
     try:
-        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        status = app(args=sys.argv[1:] or ["--help"], prog_name="gpuguide", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
-        _fail(f"{error.format_message().rstrip('.')}; see {_command(error)} --help", 2)
+        _fail(f"{short(error.format_message(), 300).rstrip('.')}; see {_command(error)} --help", 2)
     except GuideError as error:
         _fail(str(error), 2)
     except BrokenPipeError:
