@@ -19,7 +19,6 @@ from gpuguide.catalog.formats import assumptions_from_table, rows_by_name
 from gpuguide.catalog.gpus import gpus_from_table
 from gpuguide.catalog.models import Models
 from gpuguide.catalog.package import data_folder, read_table
-from gpuguide.catalog.source import read_model
 from gpuguide.catalog.typical import with_architecture_keys
 from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest
 from gpuguide.spec.assumptions import Assumptions
@@ -228,9 +227,17 @@ class Catalog:
             )
         return with_architecture_keys(
             scenario,
-            lambda name: read_model(name, self.models, base=self.models_from),
+            self._named,
             resolve.DEFAULT_MODELS.get(scenario.workload, resolve.DEFAULT_MODEL),
         )
+
+    def _named(self, name: str) -> Model | MediaModel:
+        """A model of the catalog, or what a path or a Hub id leads to; only these need the readers of files."""
+        if name in self.models.names():
+            return self.models.get(name)
+        from gpuguide.catalog.source import read_model
+
+        return read_model(name, self.models, base=self.models_from)
 
     def _with_known_names(self, scenario: Scenario) -> Scenario:
         """GPU, provider and kind names checked and in the tables' spelling."""

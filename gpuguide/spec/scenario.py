@@ -50,7 +50,7 @@ Tokens = Annotated[int, Field(ge=1, le=MOST_CONTEXT)]
 class Scenario(BaseModel):
     """One question, flat and JSON-plain. Keys left out take the documented default or are chosen by the search."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, defer_build=True)
 
     # what
     workload: Literal["pretrain", "full", "lora", "qlora", "serve", "image", "video", "audio"] = Field(
