@@ -41,6 +41,24 @@ def whole(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def read_text(path: Path, *, most_bytes: int = 10_000_000) -> str:
+    """
+    A text file, of which never more than so many bytes are read: a device has no end.
+
+    Raises
+    ------
+    DataError
+        If it has more.
+    OSError, UnicodeDecodeError
+        If it cannot be read, or is no UTF-8.
+    """
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise DataError(path.name, None, None, f"is larger than the {most_bytes / 1e6:g} MB that are read")
+    return content.decode("utf-8-sig")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with whole(path) as partial:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuguide.errors import DataError, UnknownName, nearest
+from gpuguide.files import read_text
 
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
@@ -47,9 +48,7 @@ def read_assumptions(path: Path, known: Assumptions) -> dict[str, Band]:
         If there is no such assumption; carries the nearest.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(path.name, None, None, "is larger than a file of assumptions can be")
-        text = path.read_text("utf-8")
+        text = read_text(path, most_bytes=MOST_BYTES)
     except FileNotFoundError:
         raise DataError(str(path), None, None, "there is no such file of assumptions") from None
     except (OSError, ValueError) as error:
@@ -61,7 +60,7 @@ def parse_assumptions(name: str, text: str, known: Assumptions) -> dict[str, Ban
     """The same from the text of a file; its name is for messages."""
     try:
         raw = tomllib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(name, None, None, f"is not valid TOML ({' '.join(str(error).split())[:150]})") from None
     for key in raw:
         if key not in known:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuguide.errors import DataError, GuideError
-from gpuguide.files import check_writable, digest_of, whole, write_text
+from gpuguide.files import check_writable, digest_of, read_text, whole, write_text
 from gpuguide.report.kernel import WarmKernel
 from gpuguide.report.page import page_of
 from gpuguide.spec.scenario import Scenario
@@ -125,7 +125,7 @@ def identity_of(row: Row, suffix: str, assumptions: str, today: str) -> str:
     from gpuguide.catalog.package import data_folder
 
     facts = [dict(row), suffix, __version__, _digest(data_folder()), today or dt.date.today().isoformat()]
-    facts.append(Path(assumptions).read_text("utf-8") if assumptions else "")
+    facts.append(read_text(Path(assumptions)) if assumptions else "")
     plain = json.dumps(facts, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(plain.encode()).hexdigest()[:24]
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from gpuguide.errors import DataError, InvalidScenario, UnknownName, nearest
+from gpuguide.files import read_text
 from gpuguide.spec.scenario import Scenario
 
 MOST_POINTS = 100_000_000
@@ -93,12 +94,10 @@ def read_grid(path: Path) -> Grid:
         If a key or one of its values is not a scenario's.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(path.name, None, None, "is larger than a grid can be")
-        raw = tomllib.loads(path.read_text("utf-8"))
+        raw = tomllib.loads(read_text(path, most_bytes=MOST_BYTES))
     except FileNotFoundError:
         raise DataError(str(path), None, None, "there is no such file; give a grid as TOML") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(path.name, None, None, f"is not valid TOML ({' '.join(str(error).split())[:150]})") from None
     axes = raw.pop("grid", None)
     if not isinstance(axes, dict) or not axes:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuguide.errors import DataError
-from gpuguide.files import check_writable, digest_of, whole
+from gpuguide.files import check_writable, digest_of, read_text, whole
 from gpuguide.sweep.grid import Grid
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def settings_of(assumptions: Path | None = None, today: str = "") -> Settings:
         version=__version__,
         data=_digest(data_folder()),
         today=today or dt.date.today().isoformat(),
-        assumptions=assumptions.read_text("utf-8") if assumptions else "",
+        assumptions=read_text(assumptions) if assumptions else "",
     )
 
 
