@@ -198,7 +198,7 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
     app.root_dir = str(folder)
     app.log_level = logging.WARNING
     # Names of this machine only, so that a page elsewhere cannot reach in through a name of its own.
-    app.tornado_settings = {"allow_remote_access": not loopback}
+    app.tornado_settings = {"allow_remote_access": not loopback, "ws_ping_timeout": 30_000}
     config = app.voila_configuration
     config.template, config.theme, config.show_tracebacks = "gpuguide", "light", False
     config.allow_template_override = config.allow_theme_override = "NO"

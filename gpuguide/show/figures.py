@@ -36,7 +36,7 @@ STEP_PARTS = {
 """Parts of a step and the colours they borrow."""
 SERIES = (("series", "solid"), ("series-2", "dash"), ("series-3", "dot"), ("series-4", "dashdot"))
 NARROW: dict[str, Any] = {
-    "font.size": 11, "legend.font.size": 11, "yaxis.tickfont.size": 10, "margin.r": 6, "margin.l": 8,
+    "font.size": 11, "legend.font.size": 11, "yaxis.tickfont.size": 10, "margin.r": 6, "margin.l": 8, "xaxis.nticks": 4,
 }  # fmt: skip
 ROW_HEIGHT = 22
 VISIBLE = 0.004
@@ -47,6 +47,8 @@ TIMES_S = (
     HOUR, 2 * HOUR, 5 * HOUR, 12 * HOUR, DAY, 2 * DAY, 5 * DAY, 10 * DAY, 30 * DAY, 100 * DAY, 365.25 * DAY,
     *(step * 3652.5 * DAY for step in (0.3, 1, 3, 10, 100, 1000)),
 )  # fmt: skip
+MOST_TICKS = 6
+"""So many words fit beside each other on a phone."""
 TURN_FROM = 760
 """Width from which many rows become columns. [px]"""
 BEYOND = 1.6
@@ -303,8 +305,13 @@ def _log_axis(values: Any, said: Callable[[float], str], ticks: Sequence[float] 
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1.0, 2.0, 5.0) if last - first <= 3 else (1.0,)
     ticks = ticks or [step * 10.0**power for power in range(first, last + 1) for step in steps]
-    ticks = [tick for tick in ticks if low / 1.6 <= tick <= high * 1.6]
-    return {"type": "log", "tickvals": ticks, "ticktext": [said(tick) for tick in ticks]}
+    inside = [tick for tick in ticks if low / 1.6 <= tick <= high * 1.6]
+    apart = (math.log(high / low) + 2 * math.log(1.6)) / MOST_TICKS
+    kept: list[float] = []
+    for tick in inside:
+        if not kept or math.log(tick / kept[-1]) > apart:
+            kept.append(tick)
+    return {"type": "log", "tickvals": kept, "ticktext": [said(tick) for tick in kept]}
 
 
 def _machines(rows: pd.DataFrame) -> list[str]:

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 READY = "document.documentElement.classList.contains('gg-ready')"
-DRAWN = "[...document.querySelectorAll('.gg-chart > [role=img]')].every((picture) => picture.dataset.drawn)"
+DRAWN = "[...document.querySelectorAll('.gg-chart > div:not(.gg-tools)')].every((picture) => picture.dataset.drawn)"
 HARMLESS = ("@jupyterlab/docmanager", "Unsatisfied version", "No satisfying version")
 """Voila's front end was built against an older JupyterLab, and its module loader says so."""
 

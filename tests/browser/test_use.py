@@ -18,7 +18,7 @@ from gpuguide.text import Text
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-BARS = "() => document.querySelector('.gg-card-memory .gg-chart > [role=img]').data.map((trace) => trace.x)"
+BARS = "() => document.querySelector('.gg-card-memory .gg-chart > .js-plotly-plot').data.map((trace) => trace.x)"
 
 
 def verdict_of(page):

@@ -57,7 +57,6 @@ function render({ model, el }) {
   const figure = document.createElement("figure");
   figure.className = "gg-chart";
   const picture = document.createElement("div");
-  picture.setAttribute("role", "img");
   const tools = document.createElement("div");
   tools.className = "gg-tools";
   const legend = document.createElement("ul");
@@ -102,8 +101,13 @@ function render({ model, el }) {
   function later() {
     if (!queued) { queued = true; requestAnimationFrame(draw); }
   }
+  function say() {
+    const words = model.get("figure").label;
+    picture.setAttribute("role", words ? "img" : "presentation");
+    if (words) picture.setAttribute("aria-label", words);
+  }
   function label() {
-    picture.setAttribute("aria-label", model.get("figure").label ?? "");
+    say();
     tools.replaceChildren(...Object.entries(model.get("exports")).map(([format, title]) => {
       const button = document.createElement("button");
       button.type = "button";
@@ -121,7 +125,7 @@ function render({ model, el }) {
   const size = new ResizeObserver(later);
   size.observe(figure);
   dark.addEventListener("change", later);
-  model.on("change:figure", () => { picture.setAttribute("aria-label", model.get("figure").label ?? ""); later(); });
+  model.on("change:figure", () => { say(); later(); });
   model.on("change:exports", label);
   label();
   picture.style.minHeight = "300px";
