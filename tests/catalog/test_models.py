@@ -93,7 +93,8 @@ def test_expert_layers_make_up_the_routed_parameters(models):
         model = models.get(name)
         if isinstance(model, Model) and model.is_moe:
             matrices = 3 if model.gated_mlp else 2
-            weights = matrices * model.hidden * model.moe_ffn * model.experts * model.moe_layers
+            width = models.entry(name)["moe"].get("expert_width", model.hidden)
+            weights = matrices * width * model.moe_ffn * model.experts * model.moe_layers
             assert model.params_routed_experts == pytest.approx(weights, rel=1e-3), name  # gpt-oss has biases
 
 

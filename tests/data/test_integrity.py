@@ -236,6 +236,8 @@ def test_cache_of_one_token_follows_from_the_heads() -> None:
 
     assert len(plain) > 70
     for model in plain:
+        if model["model_type"] in ("gemma4", "deepseek_v4"):  # layers differ in heads, or keep summaries of tokens
+            continue
         assert model["kv_bytes_per_token_bf16"] == 2 * 2 * model["layers"] * model["kv_heads"] * model["head_dim"], (
             model["id"]
         )
