@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpuguide.accuracy import scorers
-from gpuguide.accuracy.table import Scorer, TableScore, summarise
+from gpuguide.accuracy.table import SCORED, Scorer, TableScore, summarise
 from gpuguide.catalog.catalog import Catalog
-from gpuguide.errors import DataError, UnknownName, nearest
+from gpuguide.errors import DataError, GuideError, UnknownName, nearest
 
 FOLDER = "measurements"
 MOST_BYTES = 200_000_000
@@ -93,9 +94,28 @@ def read_measurements(path: Path) -> pd.DataFrame:
 
 
 def _score(name: str, score: Scorer, frame: pd.DataFrame, catalog: Catalog) -> pd.DataFrame:
+    """Scored rows; a row that cannot be read is skipped with its reason, whatever stands in it."""
     try:
-        return score(frame, catalog)
+        return _finite(score(frame, catalog))
     except KeyError as error:
         raise DataError(
             f"{name.partition(':')[0]}.csv", None, str(error).strip("'"), "this column is missing"
         ) from None
+    except (ValueError, ArithmeticError, TypeError, GuideError) as error:
+        if len(frame) > 1:
+            half = len(frame) // 2
+            halves = [_score(name, score, part, catalog) for part in (frame.iloc[:half], frame.iloc[half:])]
+            return pd.concat([part for part in halves if len(part)] or halves, ignore_index=True)
+        skipped = {column: [float("nan")] for column in ("measured", "low", "typical", "high")}
+        skipped |= {column: [str(frame[column].iloc[0])] for column in ("row_id", "source_id") if column in frame}
+        reason = f"not scoreable: the row cannot be read ({type(error).__name__})"
+        return pd.DataFrame(skipped | {"skip": [reason]}).reindex(columns=list(SCORED))
+
+
+def _finite(scored: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose measured value or estimate is no number cannot be compared and say so."""
+    skip = scored["skip"].fillna("").astype(str)
+    asked = (skip == "") & ~scored["expected"].isin(["fits", "no"])
+    numbers = scored[["measured", "low", "typical", "high"]].astype(float)
+    comparable = np.isfinite(numbers).all(axis=1) & (numbers["measured"] != 0)
+    return scored.assign(skip=skip.mask(asked & ~comparable, "not scoreable: no number to compare"))

@@ -57,7 +57,8 @@ def summarise(scored: pd.DataFrame) -> TableScore:
     A verdict is right when 'no' was expected and we say 'no' or 'tight', or 'fits' was expected and we do not say 'no'.
     """
     skip = scored["skip"].fillna("").astype(str)
-    kept = scored[(skip == "") & scored["measured"].notna() & scored["typical"].notna()]
+    numbers = scored[["measured", "low", "typical", "high"]].astype(float)
+    kept = scored[(skip == "") & np.isfinite(numbers).all(axis=1) & (numbers["measured"] != 0)]
     outcome = scored[(skip == "") & scored["expected"].isin(["fits", "no"])]
     outcomes: dict[str, int] = {}
     if len(outcome):
@@ -78,6 +79,6 @@ def summarise(scored: pd.DataFrame) -> TableScore:
         p90_abs_error=float(np.quantile(np.abs(error), 0.9)),
         bias=float(np.median(error)),
         within_band=float(np.mean((low <= measured) & (measured <= high))),
-        median_band_ratio=float(np.median(high / low)),
+        median_band_ratio=float(np.median(high[low > 0] / low[low > 0])) if np.any(low > 0) else None,
         outcomes=outcomes,
     )
