@@ -46,9 +46,10 @@ def sweep(
     asked = read_grid(grid)
     cores = workers or os.cpu_count() or 1
     used = cores if workers or len(asked) > LONG_STRETCH else 1
+    console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console, disable=not console.is_terminal,
     )  # fmt: skip
     with bar:
         task = bar.add_task(f"{len(asked):,} points", total=len(asked))
