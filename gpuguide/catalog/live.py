@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +36,10 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     known = os.environ if environment is None else environment
     if known.get("GPUGUIDE_CACHE"):
         return Path(known["GPUGUIDE_CACHE"])
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without an entry in the system's list, as in many containers
+        home = Path(tempfile.gettempdir())
     if sys.platform == "win32":
         base = Path(known.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":
