@@ -7,7 +7,8 @@ from the table would cost more than all the arithmetic on them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,11 +33,16 @@ class Columns:
 
     table: pd.DataFrame
     places: Index | None = None
+    _read: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)  # whole columns
 
     @classmethod
     def of(cls, offers: pd.DataFrame | Columns) -> Columns:
         """The same, from a table or from columns."""
         return offers if isinstance(offers, Columns) else cls(offers)
+
+    def at(self, places: Index) -> Columns:
+        """The same table at other places; columns that either has read serve both."""
+        return Columns(self.table, places, self._read)
 
     def __len__(self) -> int:
         return len(self.table) if self.places is None else len(self.places)
@@ -44,9 +50,11 @@ class Columns:
     def __contains__(self, name: str) -> bool:
         return name in self.table
 
-    def values(self, name: str) -> NDArray[np.generic]:
+    def values(self, name: str) -> NDArray[Any]:
         """One column as it is stored."""
-        column: NDArray[np.generic] = self.table[name].to_numpy()
+        if name not in self._read:
+            self._read[name] = self.table[name].to_numpy()
+        column = self._read[name]
         return column if self.places is None else column[self.places]
 
     def numbers(self, name: str) -> Floats:

@@ -44,14 +44,15 @@ def decide(question: Question) -> Decision:
     must_be("question", question, Question, "give what Catalog.resolve(scenario) returns")
     found = estimate(question)
     scenario, offers = question.scenario, question.offers
-    fit = found.fit
-    place = _place_of_shape(found, len(question.shapes))[offers["shape"].to_numpy()]
+    columns, fit = Columns(offers), found.fit
+    shape = columns.values("shape")
+    place = _place_of_shape(found, len(question.shapes))[shape]
     planned = place >= 0
     # An offer without a legal plan borrows the first shape's numbers; the funnel drops it before they are seen.
     place = np.maximum(place, 0)
     # Sizes the scenario rules out were not estimated: they drop out at the topology step, not for want of memory.
-    unasked = ~asked_for(scenario, question.shapes)[offers["shape"].to_numpy()]
-    able = found.able[offers["shape"].to_numpy()]
+    unasked = ~asked_for(scenario, question.shapes)[shape]
+    able = found.able[shape]
     narrow = partial(market.funnel, offers, scenario, supported=able, fits=planned, linked=planned)
     if planned.any():
         narrow = partial(
@@ -62,7 +63,7 @@ def decide(question: Question) -> Decision:
     narrowed = narrow()
     kept = np.flatnonzero(narrowed.keep)
     if len(kept):
-        cost, _ = price(question, found, place[kept], Columns(offers, kept))
+        cost, _ = price(question, found, place[kept], columns.at(kept))
         hours, total_usd = np.full((2, len(offers)), np.nan)
         hours[kept], total_usd[kept] = cost.wall_hours[TYPICAL], cost.total[TYPICAL]
         if scenario.deadline_hours is not None or scenario.budget_usd is not None:
@@ -74,7 +75,7 @@ def decide(question: Question) -> Decision:
                 fit=fit.verdict[place[kept]],
                 cost_usd=total_usd[kept],
                 time=time[kept],
-                age_days=offers["age_days"].to_numpy(dtype=np.float64)[kept],
+                age_days=columns.at(kept).numbers("age_days"),
                 preference=scenario.preference,
             )
         ]
@@ -84,10 +85,10 @@ def decide(question: Question) -> Decision:
         best_first, on_front = kept, np.zeros(len(offers), dtype=bool)
     others = np.flatnonzero(~narrowed.keep & planned)
     if len(others):
-        others = others[np.lexsort((offers["usd_per_hour"].to_numpy()[others], fit.missing_bytes[place[others]]))]
-    return Decision(
-        question=question, rows=Rows(question, found, place, narrowed, on_front), best_first=best_first, others=others
-    )
+        usd = columns.at(others).numbers("usd_per_hour")
+        others = others[np.lexsort((usd, fit.missing_bytes[place[others]]))]
+    rows = Rows(question, columns, found, place, narrowed, on_front)
+    return Decision(question=question, rows=rows, best_first=best_first, others=others)
 
 
 def estimate(question: Question) -> Estimate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ RATES = (
     "expected_interruptions", "checkpoint_interval_s", "busy_share", "availability", "total_if_stopped",
 )  # fmt: skip
 """Columns taken from the cost as they are, where it has them."""
+FEW = 100
+"""Tables of at most so many rows are kept: a page asks for the best offer and the best ten again and again. [rows]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,25 @@ class Rows:
     """Estimates per shape and the market, from which tables of chosen offers are made on demand."""
 
     question: Question
+    market: Columns  # all offers
     found: Estimate
     place: Index  # (offer,): place of its shape in `found`
     funnel: Funnel
     on_front: NDArray[np.bool_]  # (offer,)
+    _made: dict[bytes, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def table(self, offers: Index) -> pd.DataFrame:
         """The given offers in the given order; columns as `Decision` names them."""
-        fit, place = self.found.fit, self.place[offers]
-        market = Columns(self.question.offers, offers)
+        key = offers.tobytes()
+        if key not in self._made:
+            made = self._table(offers)
+            if len(offers) > FEW:
+                return made
+            self._made[key] = made
+        return self._made[key].copy(deep=False)
+
+    def _table(self, offers: Index) -> pd.DataFrame:
+        fit, place, market = self.found.fit, self.place[offers], self.market.at(offers)
         cost, reads = price(self.question, self.found, place, market)
         columns: dict[str, Any] = {name: market.values(name) for name in (*PLACE, "usd_per_hour")}
         columns["fit"] = VERDICTS[fit.verdict[place]]
