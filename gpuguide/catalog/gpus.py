@@ -23,6 +23,7 @@ ECC_SHARE = 15 / 16
 PCIE_BYTES_PER_S = {3.0: 12.0e9, 4.0: 25.0e9, 5.0: 55.0e9, 6.0: 110.0e9}
 """Achieved on 16 lanes, one direction: 55 GB/s (88 %) was measured on PCIe 5; other generations at the same share. [bytes/s]"""
 DEFAULT_PCIE_BYTES_PER_S = PCIE_BYTES_PER_S[4.0]
+PCIE_LANES = 16.0
 
 
 def gpus_from_table(table: pd.DataFrame) -> dict[str, Gpu]:
@@ -46,7 +47,7 @@ def gpu_from_row(row: Mapping[Any, Any]) -> Gpu:
         measured_bandwidth_bytes_per_s=_number(row["measured_bandwidth_gb_s"]) * GB,
         link=_text(row["link_type"]),
         link_bytes_per_s=_number(row["nvlink_gb_s"]) * GB,
-        pcie_bytes_per_s=PCIE_BYTES_PER_S.get(_number(row["pcie_gen"]), DEFAULT_PCIE_BYTES_PER_S),
+        pcie_bytes_per_s=_pcie_bytes_per_s(row),
         tdp_w=_number(row["tdp_w"]),
         compute_capability=_text(row["compute_capability"]),
         form_factor=_text(row["form_factor"]),
@@ -58,6 +59,13 @@ _RATES = {
     name: f"{name}_tops_dense" if name == "int8" else "fp32_tflops" if name == "fp32" else f"{name}_tflops_dense"
     for name in COMPUTE_PRECISIONS
 }
+
+
+def _pcie_bytes_per_s(row: Mapping[Any, Any]) -> float:
+    """Host link, one direction; cards with eight lanes have half of it. [bytes/s]"""
+    lanes = _number(row["pcie_lanes"])
+    full = PCIE_BYTES_PER_S.get(_number(row["pcie_gen"]), DEFAULT_PCIE_BYTES_PER_S)
+    return full * (lanes / PCIE_LANES if lanes == lanes else 1.0)
 
 
 def _usable_gib(row: Mapping[Any, Any]) -> float:

@@ -2,18 +2,22 @@
 Links of machine shapes: measured bus bandwidth inside a machine or rack, and the fabric between machines.
 
 Measurements exist for a few GPUs (`interconnects.csv`); the others take the curve of the nearest measured link, scaled
-by the vendors' link rates. An NVLink bridge is optional and no offer states it, so bridged cards count as PCIe only.
+by the vendors' link rates. Over PCIe the host decides, not the card: every card takes the middle of all measured hosts
+at its own PCIe rate. An NVLink bridge is optional and no offer states it, so bridged cards count as PCIe only unless a
+machine is said to have one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from gpuguide.catalog.gpus import PCIE_BYTES_PER_S
 from gpuguide.catalog.package import read_table
 from gpuguide.spec.hardware import Floats, Gpu, LinkTable
 from gpuguide.units import GB, GIB, MIB
@@ -71,7 +75,8 @@ def link_tables(gpus: Sequence[Gpu], gpus_per_node: Sequence[float] | Floats) ->
     curves = {name: _curves(gpu) for name, gpu in distinct.items()}
     racks = np.array([_is_rack(gpu) for gpu in gpus])
     pods = np.array([_kind(gpu) == "torus" for gpu in gpus])
-    domain = np.where(racks, RACK_GPUS, np.where(pods, POD_CHIPS, np.asarray(gpus_per_node, dtype=np.float64)))
+    joined = np.minimum([bridged_cards(gpu) or np.inf for gpu in gpus], np.asarray(gpus_per_node, dtype=np.float64))
+    domain = np.where(racks, RACK_GPUS, np.where(pods, POD_CHIPS, joined))
     tables = []
     for kind in (0, 1):
         bandwidth = np.stack([curves[gpu.name][kind] for gpu in gpus])
@@ -90,6 +95,29 @@ def link_tables(gpus: Sequence[Gpu], gpus_per_node: Sequence[float] | Floats) ->
 def fast_link(gpu: Gpu) -> bool:
     """Whether the GPUs of one machine are joined by NVLink, NVSwitch, xGMI or the like, rather than by PCIe."""
     return _kind(gpu) not in ("pcie",)
+
+
+def bridged(gpu: Gpu, cards: int) -> Gpu:
+    """The GPU in a machine whose cards are joined by NVLink bridges, so many by one; as it is where it takes none."""
+    if "bridge" not in gpu.link or not gpu.link_bytes_per_s > 0:
+        return gpu
+    return replace(gpu, link=f"{BRIDGE} of {cards}")
+
+
+def bridged_cards(gpu: Gpu) -> int | None:
+    """Cards that one bridge joins where the machine is said to have bridges. [-]"""
+    found = re.fullmatch(rf"{BRIDGE} of (\d+)", gpu.link)
+    return int(found.group(1)) if found else None
+
+
+BRIDGE = "NVLink bridge"
+
+
+def between_bridges(gpu: Gpu, gpus_per_node: float) -> tuple[float, float, str]:
+    """What joins the bridged groups of one machine: PCIe, of all its cards together. As `fabric` gives it."""
+    curve = pcie_curve()[-1]
+    rate = gpu.pcie_bytes_per_s * float(curve[-1]) * gpus_per_node
+    return rate, 2.0 * (RANKS[2] - 1) / RANKS[2] * MESSAGE_BYTES[0] / float(curve[0]), "PCIe"
 
 
 def _kind(gpu: Gpu) -> str:
@@ -114,15 +142,14 @@ def _curves(gpu: Gpu) -> tuple[Floats, Floats]:
     kind = _kind(gpu)
     measured = _measured()
     if kind == "pcie":
-        own = "L40S" if gpu.name == "L40S" else "RTXPRO6000-Server"
-        scale = 1.0 if gpu.name == own else gpu.pcie_bytes_per_s / _PCIE_REFERENCE
-        table = _scaled(measured[own], scale, DEFAULT_GROWTH)
+        table = _scaled(pcie_curve(), gpu.pcie_bytes_per_s, DEFAULT_GROWTH)
         return table, table
     link = gpu.link_bytes_per_s
     if kind == "nvlink":
         reference = _NVLINK_REFERENCE.get(gpu.architecture, "A100-80GB-SXM")
-        own = gpu.name if gpu.name in measured else reference
-        scale = 1.0 if gpu.name in measured else link / _NVLINK_RATE[reference]
+        is_own = gpu.name in measured and not bridged_cards(gpu)
+        own = gpu.name if is_own else reference
+        scale = 1.0 if is_own else link / _NVLINK_RATE[reference]
         growth = GROWTH.get(gpu.architecture, DEFAULT_GROWTH)
         table = _scaled(measured[own], scale, growth)
         ring = table.copy()
@@ -147,8 +174,43 @@ def _curves(gpu: Gpu) -> tuple[Floats, Floats]:
 
 _NVLINK_REFERENCE = {"Ampere": "A100-80GB-SXM", "Hopper": "H200-SXM", "Blackwell": "B200", "Blackwell Ultra": "B300"}
 _NVLINK_RATE = {"A100-80GB-SXM": 600 * GB, "H200-SXM": 900 * GB, "B200": 1800 * GB, "B300": 1800 * GB}
-_PCIE_REFERENCE = 55e9
-"""Host link of the RTX PRO 6000 whose collectives were measured, PCIe 5. [bytes/s]"""
+SLOW_HOST = 0.5
+"""Of the median of measured PCIe hosts; one below it says what went wrong there (no peer access across processors, 1.45
+GB/s on eight L40S) and not what such machines do. It stands in the band, `network_pcie_efficiency`. [-]"""
+
+
+@lru_cache(maxsize=1)
+def pcie_curve() -> Floats:
+    """
+    All-reduce over PCIe in the middle of the measured hosts, shape (ranks, 5).
+
+    Returns
+    -------
+    array
+        The smallest message from latency in bytes/s; the others as a share of what one card's link carries. [-]
+
+    Notes
+    -----
+    Half of the hosts published only their largest message: all of them set the height of the curve, those with every
+    message its shape. Source: `interconnects.csv`, kind `pcie`.
+    """
+    hosts: dict[int, dict[tuple[str, str], list[tuple[float, float, float]]]] = {}
+    for row in _interconnects():
+        if row["kind"] == "pcie" and row["collective"] == "all_reduce":
+            rate = PCIE_BYTES_PER_S[float(row["name"].removeprefix("PCIe").split()[0])]
+            place = int(np.searchsorted(RANKS, float(row["n_gpus"])))
+            point = (_or_nan(row["message_bytes"]), row["busbw_gb_s"] * GB / rate, _or_nan(row["small_msg_latency_us"]))
+            hosts.setdefault(place, {}).setdefault((row["gpu"], row["source"]), []).append(point)
+    curves = []
+    for place in range(3):
+        sweeps = [np.array(sorted(points)) for points in hosts[place].values()]
+        tops = np.array([sweep[-1, 1] for sweep in sweeps])
+        kept = tops >= SLOW_HOST * np.median(tops)
+        whole = [sweep[:, 1] for sweep, good in zip(sweeps, kept, strict=True) if good and len(sweep) == 4]
+        shape = np.median([shares / shares[-1] for shares in whole], axis=0)
+        latency = float(np.nanmedian(np.concatenate([sweep[:, 2] for sweep in sweeps]))) * 1e-6
+        curves.append([_at_latency(latency, float(RANKS[place])), *(shape * np.median(tops[kept]))])
+    return np.array([*curves, curves[-1]])
 
 
 def _scaled(measured: Floats, scale: float, growth: float) -> Floats:
@@ -186,6 +248,10 @@ def _measured() -> dict[str, Floats]:
 
 
 _FILLED = np.full(5, np.nan)
+
+
+def _or_nan(value: Any) -> float:
+    return float("nan") if value is None or value != value else float(value)
 
 
 def _interconnects() -> list[dict[Hashable, Any]]:
