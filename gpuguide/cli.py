@@ -18,7 +18,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from gpuguide.commands import register
+from gpuguide.commands.calibration import print_cross_validation
+from gpuguide.commands.own import Assumed, catalog_with
 from gpuguide.errors import GuideError, short
+from gpuguide.spec.link import ADDRESS, link_of
 
 app = typer.Typer(
     help="Decide which cloud GPU to rent for a model, and what it will really cost.",
@@ -101,20 +104,25 @@ def decide(
     all_: Annotated[bool, typer.Option("--all", help="Append what does not fit, with the memory it lacks.")] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
+    link: Annotated[bool, typer.Option("--link", help="Print the link to the page that shows it, and stop.")] = False,
+    assumptions: Assumed = None,
 ) -> None:
     """
     Rank every offer for a scenario, with verdict, funnel and remedies.
 
     Example: `gpuguide decide --set workload=lora --set model=llama-3.1-8b --top 5`
     """
-    from gpuguide.catalog.catalog import load_catalog
     from gpuguide.catalog.scenarios import read_scenarios
     from gpuguide.decide.pipeline import decide as answer
 
-    catalog = load_catalog()
+    catalog = catalog_with(assumptions)
     asked = read_scenarios(scenario, set_ or ())
     for one in asked:
-        decision = answer(catalog.resolve(one))
+        question = catalog.resolve(one)
+        if link:
+            typer.echo(link_of(one, ADDRESS))
+            continue
+        decision = answer(question)
         if as_json:
             from gpuguide.show.words import spoken
 
@@ -129,17 +137,18 @@ def decide(
 
 
 @app.command()
-def memory(scenario: ScenarioFile = None, set_: Overrides = None, as_json: AsJson = False) -> None:
+def memory(
+    scenario: ScenarioFile = None, set_: Overrides = None, as_json: AsJson = False, assumptions: Assumed = None
+) -> None:
     """
     Break down the memory of one GPU for the best plan on the accelerator asked for.
 
     Example: `gpuguide memory --set workload=full --set model=llama-3.1-8b --set gpu=H100-SXM --set gpus=8`
     """
-    from gpuguide.catalog.catalog import load_catalog
     from gpuguide.catalog.scenarios import read_scenarios
     from gpuguide.decide.pipeline import memory_of
 
-    catalog = load_catalog()
+    catalog = catalog_with(assumptions)
     asked = read_scenarios(scenario, set_ or ())
     for one in asked:
         found = memory_of(catalog.resolve(one))
@@ -257,7 +266,11 @@ def accuracy(
     ] = None,
     table: Annotated[str | None, typer.Option(help="One table alone.")] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Every run instead of the figures of its table.")] = False,
+    cross: Annotated[
+        bool, typer.Option("--cross-validate", help="Fit anew without one source at a time; takes a minute.")
+    ] = False,
     as_json: AsJson = False,
+    assumptions: Assumed = None,
 ) -> None:
     """
     Compare estimates with published measurements, table by table.
@@ -265,9 +278,12 @@ def accuracy(
     Example: `gpuguide accuracy --table torch_memory`
     """
     from gpuguide.accuracy.report import score_folder
-    from gpuguide.catalog.catalog import load_catalog
 
-    scores = score_folder(load_catalog(), measurements, only=table)
+    catalog = catalog_with(assumptions)
+    if cross:
+        print_cross_validation(catalog, measurements, table, as_json=as_json)
+        return
+    scores = score_folder(catalog, measurements, only=table)
     if rows:
         frame = scores.rows()
         if as_json:

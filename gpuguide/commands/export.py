@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpuguide.commands.reports import Assumed
+from gpuguide.commands.own import Assumed, catalog_with
 
 
 def export(
@@ -33,8 +33,6 @@ def export(
 
     Example: `gpuguide export --set workload=serve --set model=llama-3.1-70b --to vllm`
     """
-    from gpuguide.accuracy.own import with_assumptions
-    from gpuguide.catalog.catalog import load_catalog
     from gpuguide.catalog.scenarios import read_scenarios
     from gpuguide.decide.pipeline import decide
     from gpuguide.errors import DataError
@@ -44,9 +42,7 @@ def export(
     asked = read_scenarios(scenario, set_ or ())
     if len(asked) > 1:
         raise DataError(str(scenario), None, None, f"holds {len(asked)} scenarios; export takes one at a time")
-    catalog = load_catalog()
-    if assumptions is not None:
-        catalog = with_assumptions(catalog, assumptions)
+    catalog = catalog_with(assumptions)
     text = hand_off(chosen(decide(catalog.resolve(asked[0])), asked[0]), to)
     if out is None:
         typer.echo(text, nl=False)

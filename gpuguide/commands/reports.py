@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuguide.commands.own import Assumed, catalog_with, need
 from gpuguide.errors import GuideError
 
 if TYPE_CHECKING:
     from gpuguide.report.batch import Made
-
-Assumed = Annotated[
-    Path | None, typer.Option("--assumptions", metavar="FILE", help="Your own assumptions, from `gpuguide calibrate`.")
-]
-"""Option that several commands share."""
 
 
 def report(
@@ -43,12 +39,9 @@ def report(
     from gpuguide.commands.days import checked_day
     from gpuguide.report.batch import write_report, write_reports
 
+    need("papermill", "report", "a report")
     today = checked_day(today)
-    if assumptions is not None:
-        from gpuguide.accuracy.own import with_assumptions
-        from gpuguide.catalog.catalog import load_catalog
-
-        with_assumptions(load_catalog(), assumptions)  # a wrong file is said before any work
+    catalog_with(assumptions)  # a wrong file is said before any work
     sources: list[str | None] = [*scenarios] if scenarios else [None]
     rows = [row for source in sources for row in read_rows(source, set_ or ())]
     own = str(assumptions or "")

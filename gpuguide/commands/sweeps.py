@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpuguide.commands.reports import Assumed
+from gpuguide.commands.own import Assumed, need
 
 
 def sweep(
@@ -43,6 +43,7 @@ def sweep(
     from gpuguide.sweep.run import LONG_STRETCH
     from gpuguide.sweep.run import sweep as run
 
+    need("pyarrow", "sweep", "a sweep")
     asked = read_grid(grid)
     cores = workers or os.cpu_count() or 1
     used = cores if workers or len(asked) > LONG_STRETCH else 1

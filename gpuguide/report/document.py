@@ -23,7 +23,7 @@ from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
 from gpuguide.show.theme import resolved
 from gpuguide.show.verdict import tiles, verdict, verdict_box, warnings
-from gpuguide.spec.link import scenario_of
+from gpuguide.spec.link import ADDRESS, scenario_of
 from gpuguide.spec.scenario import Scenario
 from gpuguide.text import Text
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
 
 PARAMETERS = ("scenario", "file", "link", "language", "title", "assumptions", "today")
-ADDRESS = "http://127.0.0.1:8866"
 SHORTLIST = 12
 FIRST_GPUS, MOST_GPUS = 10, 24
 """Kinds of GPU in the memory chart: so many of the best, so many in all; more rows than these fill a page."""

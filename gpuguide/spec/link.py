@@ -13,6 +13,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from gpuguide.errors import InvalidScenario
 from gpuguide.spec.scenario import Scenario
 
+ADDRESS = "http://127.0.0.1:8866"
+"""Where `gpuguide app` serves the pages."""
 LONGEST_QUERY = 8_000
 MOST_KEYS = 100
 
