@@ -53,8 +53,9 @@ def test_summary_of_known_figures():
     """Errors of 10 % and 30 %, one of two in the band, one verdict right and one wrong."""
     scored = pd.DataFrame(
         {
-            "row_id": list("abcd"), "source_id": "s", "measured": [10.0, 10.0, None, None], "low": [9.0, 11.0, None, None],
-            "typical": [11.0, 13.0, None, None], "high": [12.0, 15.0, None, None], "skip": "",
+            "row_id": list("abcd"), "source_id": "s", "measured": [10.0, 10.0, None, None],
+            "low": [9.0, 11.0, None, None], "typical": [11.0, 13.0, None, None], "high": [12.0, 15.0, None, None],
+            "skip": "",
             "expected": [None, None, "no", "no"], "verdict": [None, None, "tight", "fits"], "label": "",
         }
     )  # fmt: skip
