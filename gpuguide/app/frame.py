@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gpuguide.app.declaration import PAGES, Card, Declaration
-from gpuguide.app.location import write_query
 from gpuguide.show.html import Html, button, join, tag
 from gpuguide.text import LANGUAGES, Text
 
+CARRIED = (
+    "model", "params_b", "gpu", "providers", "regions", "pricing", "max_price_age_days", "preference", "headroom",
+    "currency", "currency_per_usd", "language",
+)  # fmt: skip
+"""Keys of the address that go along when the reader changes the page."""
 
-def header(current: str, text: Text, carried: Mapping[str, Any]) -> Html:
+
+def header(current: str, text: Text) -> Html:
     """Navigation between pages, which takes the model along, and the language switch."""
-    query = write_query(dict(carried) | {"language": text.language})
 
     def link(name: str) -> Html:
         here = "page" if name == current else None
-        return tag("li", tag("a", text(f"page.{name}.short"), href=f"{name}?{query}", aria_current=here))
+        return tag("li", tag("a", text(f"page.{name}.short"), href=name, aria_current=here))
 
     switch = [
         button(name, lang=code, data_set={"language": code}, aria_pressed=str(code == text.language).lower())
@@ -25,9 +26,10 @@ def header(current: str, text: Text, carried: Mapping[str, Any]) -> Html:
     ]
     return tag(
         "header",
-        tag("a", "gpuguide", class_="gg-brand", href=f"index?{query}"),
+        tag("a", "gpuguide", class_="gg-brand", href="index"),
         tag("nav", tag("ul", [link(name) for name in ("index", *PAGES)]), aria_label=text("nav")),
         tag("div", switch, class_="gg-language", role="group", aria_label=text("language")),
+        data_carry=",".join(CARRIED),
     )
 
 

@@ -34,6 +34,7 @@ class Browser(anywidget.AnyWidget):
     language: Any = traitlets.Unicode("en").tag(sync=True)
     title: Any = traitlets.Unicode("").tag(sync=True)
     names: Any = traitlets.Dict().tag(sync=True)  # accessible names of controls by CSS class
+    spoken: Any = traitlets.Dict().tag(sync=True)  # values of sliders in words, likewise
     words: Any = traitlets.Dict().tag(sync=True)  # what to say when the kernel is gone
     tick: Any = traitlets.Int(0).tag(sync=True)  # answers drawn so far
 

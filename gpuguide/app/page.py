@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CARRIED = (
-    "model",
-    "params_b",
-    "gpu",
-    "providers",
-    "regions",
-    "pricing",
-    "max_price_age_days",
-    "preference",
-    "headroom",
-)
-"""Keys that go along when the reader changes the page."""
 REMEMBERED = 64
 SLOW_AFTER_S = 0.25
 """Pictures that need several decisions wait until the reader's hand rests. [s]"""
@@ -217,13 +205,16 @@ class Page:
         if self.decision is None:
             return
         answer = Answer(decision=self.decision, text=self.text, ask=self._neighbour, given=self.panel.given())
+        show = self._guarded(lambda card: self._show(card, answer))  # one broken picture spoils no other
+        now = [card for card in self.declaration.cards if not card.slow]
+        # Charts first: the browser paints them while the rest is made.
+        for card in filter(lambda card: card.chart, now):
+            show(card)
         said = (verdict.verdict_box(self.decision, self.text), verdict.warnings(self.decision, self.text))
         self._verdict.value = join(said)
         self._tiles.value = verdict.tiles(self.decision, self.text)
-        show = self._guarded(lambda card: self._show(card, answer))  # one broken picture spoils no other
-        for card in self.declaration.cards:
-            if not card.slow:
-                show(card)
+        for card in filter(lambda card: not card.chart, now):
+            show(card)
         self._footer.value = verdict.footer(self.decision, self.text)
         self._address()
         if any(card.slow for card in self.declaration.cards):
@@ -272,10 +263,7 @@ class Page:
         if self.text.currency != "USD":
             given |= {"currency": self.text.currency, "currency_per_usd": self.text.currency_per_usd}
         self.browser.query = write_query(given)
-        self.browser.names = self.panel.names()
-        self._header.value = header(
-            self.declaration.name, self.text, {key: given[key] for key in CARRIED if key in given} | _kept(given)
-        )
+        self.browser.spoken = self.panel.spoken()
 
     def _default(self, key: str) -> Any:
         field = self.panel.fields.get(key)
@@ -290,7 +278,7 @@ class Page:
         self.browser.words = {"lost": text("lost"), "restart": text("restart")}
         self.panel.relabel(text)
         self.browser.names = self.panel.names()
-        self._header.value = header(name, text, _kept({}))
+        self._header.value = header(name, text)
         self._intro.value = intro(self.declaration, text)
         exports = {kind: text("export", kind=kind.upper()) for kind in ("png", "svg")}
         for card in self.declaration.cards:
@@ -308,10 +296,6 @@ def _html(*classes: str) -> widgets.HTML:
     for name in classes:
         widget.add_class(name)
     return widget
-
-
-def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: given[key] for key in ("currency", "currency_per_usd") if key in given}
 
 
 def _readable(given: Mapping[str, Any]) -> tuple[dict[str, Any], GuideError | None]:

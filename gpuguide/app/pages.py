@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuguide.app.declaration import Answer, Card, Declaration
@@ -185,7 +186,7 @@ TRAIN_PAGE = Declaration(
         ),
         "market+": tuple(key for key in MARKET if key != "gpus"),
     },
-    cards=(FRONT, COST, MEMORY, STEP, PARTS, FUNNEL, HELP, PLAN, RANKING),
+    cards=(FRONT, COST, MEMORY, STEP, PARTS, FUNNEL, HELP, replace(PLAN, wide=True), RANKING),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
     presets={
         "tiny": {"workload": "pretrain", "params_b": 0.125, "train_tokens": 2.5e9},

@@ -294,9 +294,13 @@ class Panel:
             if isinstance(field, LogField) and field.value is None:
                 field.hint(getattr(scenario, key))
 
-    def names(self) -> dict[str, dict[str, str]]:
-        """Accessible name and spoken value of every field, by its CSS class."""
-        return {field.mark: {"label": field.label, "value": field.said()} for field in self.fields.values()}
+    def names(self) -> dict[str, str]:
+        """Accessible name of every field, by its CSS class."""
+        return {field.mark: field.label for field in self.fields.values()}
+
+    def spoken(self) -> dict[str, str]:
+        """Value of every slider in words, by its CSS class."""
+        return {field.mark: field.said() for field in self.fields.values() if isinstance(field, LogField)}
 
     def _note(self) -> None:
         """Say what gave way, and what a link set that has no control here."""

@@ -47,6 +47,8 @@ TIMES_S = (
     HOUR, 2 * HOUR, 5 * HOUR, 12 * HOUR, DAY, 2 * DAY, 5 * DAY, 10 * DAY, 30 * DAY, 100 * DAY, 365.25 * DAY,
     *(step * 3652.5 * DAY for step in (0.3, 1, 3, 10, 100, 1000)),
 )  # fmt: skip
+SHOWN = 20
+"""Offers in the table of a page; a download holds all."""
 MOST_TICKS = 6
 """So many words fit beside each other on a phone."""
 TURN_FROM = 760
@@ -66,7 +68,8 @@ def memory_by_gpu(decision: Decision, text: Text) -> Figure:
     """
     rows = decision.by_gpu.sort_values(["usable_bytes", "gpu"], kind="stable")
     usable, total = _column(rows, "usable_bytes") / GIB, _column(rows, "memory_total_typical_bytes") / GIB
-    labels = [f"{row['gpu']} ×{row['gpus']:.0f}" if row["gpus"] > 1 else row["gpu"] for row in rows.to_dict("records")]
+    machines = zip(rows["gpu"], rows["gpus"], strict=True)
+    labels = [f"{gpu} ×{gpus:.0f}" if gpus > 1 else str(gpu) for gpu, gpus in machines]
     parts = {part: _column(rows, f"memory_{part}_bytes") / GIB for part in MEMORY_PARTS}
     data = _stacked(text, "part", parts, labels, unit="GiB")
     data.append(
@@ -92,7 +95,7 @@ def memory_of_variants(variants: Sequence[tuple[str, Decision]], text: Text) -> 
     """The same model under several jobs, side by side: memory of the best plan on one GPU of each."""
     tops = [(name, decision.top(1)) for name, decision in variants]
     known = [(name, top.iloc[0]) for name, top in tops if not top.empty]
-    labels = [f"{name}<br>{_machine(row)}" for name, row in known]
+    labels = [f"{name}<br>{machine_name(row['gpu'], row['gpus'], row['nodes'])}" for name, row in known]
     parts = {part: np.array([row[f"memory_{part}_bytes"] for _, row in known]) / GIB for part in MEMORY_PARTS}
     layout = _layout(text, height=_height(len(labels), row=44), rows=labels)
     layout["xaxis"] |= {"title": {"text": text("chart.gib_per_gpu")}, "rangemode": "tozero"}
@@ -106,7 +109,7 @@ def memory_of_variants(variants: Sequence[tuple[str, Decision]], text: Text) -> 
 
 def cost_of_offers(decision: Decision, text: Text, count: int = 10) -> Figure:
     """What the best offers cost for the whole job, by parts, with the range of the estimate."""
-    rows = decision.top(count if decision.best is not None else 0)
+    rows = best_rows(decision).head(count)
     return cost_bars(rows, text, title=cost_title(decision, text), count=count)
 
 
@@ -142,9 +145,17 @@ def cost_title(decision: Decision, text: Text) -> str:
     return text(key, currency=text.currency)
 
 
+def best_rows(decision: Decision, count: int = SHOWN) -> pd.DataFrame:
+    """The first rows of the ranking, made once for all that show them; empty where nothing fits."""
+    made: dict[int, pd.DataFrame] = vars(decision).setdefault("_best_rows", {})
+    if count not in made:
+        made[count] = decision.top(count if len(decision.best_first) else 0)
+    return made[count]
+
+
 def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
     """Time against cost of everything that fits; the front holds offers that no other beats in both."""
-    rows = decision.top(count if decision.best is not None else 0)
+    rows = best_rows(decision, count)
     serving = decision.scenario.workload == "serve"
     time = _column(rows, "tpot_s_typical") if serving else _column(rows, "hours_typical") * HOUR
     cost = _column(rows, "cost_total_typical_usd") * float(text.currency_per_usd or 1.0)
@@ -177,7 +188,7 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
 
 def step_time(decision: Decision, text: Text, count: int = 10) -> Figure:
     """Where the time of one step goes on the best machines: work, links, bubbles."""
-    rows = decision.top(300 if decision.best is not None else 0).drop_duplicates(["gpu", "gpus", "nodes"]).head(count)
+    rows = best_rows(decision, 300).drop_duplicates(["gpu", "gpus", "nodes"]).head(count)
     labels = _machines(rows)
     parts = {part: _column(rows, part) for part in STEP_PARTS if part in rows}
     data = _stacked(text, "step", parts, labels, unit="s", colours=STEP_PARTS)
@@ -282,7 +293,8 @@ def _height(rows: int, row: int = ROW_HEIGHT) -> int:
 def _money_axis(text: Text) -> dict[str, Any]:
     sample = text.money(0.0)
     sign = "".join(letter for letter in sample if not letter.isdigit() and letter not in ".,\u00a0")
-    return {"tickprefix": sign} if sample.startswith(sign) else {"ticksuffix": f"\u00a0{sign}"}
+    side = {"tickprefix": sign} if sample.startswith(sign) else {"ticksuffix": f"\u00a0{sign}"}
+    return side | {"tickformat": ",~f"}
 
 
 def time_axis(seconds: Any, text: Text) -> dict[str, Any]:
@@ -315,13 +327,12 @@ def _log_axis(values: Any, said: Callable[[float], str], ticks: Sequence[float] 
 
 
 def _machines(rows: pd.DataFrame) -> list[str]:
-    return [_machine(row) for row in rows[["gpu", "gpus", "nodes"]].to_dict("records")]
+    return [machine_name(*row) for row in zip(rows["gpu"], rows["gpus"], rows["nodes"], strict=True)]
 
 
-def _machine(row: Any) -> str:
+def machine_name(gpu: str, gpus: float, nodes: float) -> str:
     """'8× H100-SXM', and '2×8 H100-SXM' over several machines."""
-    gpus, nodes = int(row["gpus"]), int(row["nodes"])
-    return f"{nodes}×{gpus // nodes} {row['gpu']}" if nodes > 1 else f"{gpus}× {row['gpu']}"
+    return f"{nodes:.0f}×{gpus / nodes:.0f} {gpu}" if nodes > 1 else f"{gpus:.0f}× {gpu}"
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:

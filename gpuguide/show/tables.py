@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuguide.estimate.results import PARTS
+from gpuguide.show.figures import SHOWN, best_rows, machine_name
 from gpuguide.show.html import Html, join, tag
 from gpuguide.text import Text
 
@@ -54,12 +55,12 @@ def html_table(text: Text, *, caption: str, columns: Sequence[Column], row_class
     return tag("div", table, class_="gg-scroll", tabindex="0", role="region", aria_label=caption)
 
 
-def ranking_table(decision: Decision, text: Text, rows: int = 25) -> Html:
+def ranking_table(decision: Decision, text: Text, rows: int = SHOWN) -> Html:
     """The best offers, one a row: where, what, how well it fits, how long, how much, how old the price is."""
     total = len(decision.best_first)
     if not total:
         return empty(text("table.nothing_fits"))
-    table = decision.top(rows)
+    table = best_rows(decision, rows)
     caption = text("table.ranking_caption", shown=text.count(len(table)), count=total, all=text.count(total))
     fit = _rows(table, "fit", "usable_bytes", "memory_total_typical_bytes")
     columns = [
@@ -192,8 +193,7 @@ def _rows(table: pd.DataFrame, *columns: str) -> Iterable[tuple[Any, ...]]:
 
 
 def _machine(gpu: str, gpus: float, nodes: float, instance_type: str) -> Html:
-    shape = f"{int(nodes)}×{int(gpus) // int(nodes)}" if nodes > 1 else f"{int(gpus)}×"
-    return join([tag("span", f"{shape} {gpu}", class_="gg-machine"), tag("small", instance_type or "")])
+    return join([tag("span", machine_name(gpu, gpus, nodes), class_="gg-machine"), tag("small", instance_type or "")])
 
 
 def _provider(text: Text, name: str, region: str) -> Html:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+from gpuguide.show.figures import machine_name
 from gpuguide.show.html import Html, tag
 from gpuguide.show.tables import badge
 from gpuguide.text import Text
@@ -47,9 +48,8 @@ def _nothing(decision: Decision, text: Text) -> str:
 
 
 def machine(row: Any) -> str:
-    """'8× H100-SXM', or '2 × 8× H100-SXM' over two machines."""
-    gpus, nodes = int(row["gpus"]), int(row["nodes"])
-    return f"{nodes} × {gpus // nodes}× {row['gpu']}" if nodes > 1 else f"{gpus}× {row['gpu']}"
+    """What to rent, by its GPUs."""
+    return machine_name(str(row["gpu"]), float(row["gpus"]), float(row["nodes"]))
 
 
 def verdict_box(decision: Decision, text: Text) -> Html:

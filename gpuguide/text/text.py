@@ -154,9 +154,7 @@ class Text(string.Formatter):
         share = float(value)  # type: ignore[arg-type]
         places = 0 if abs(share) >= 0.0995 or math.isclose(100 * share, round(100 * share), abs_tol=1e-9) else 1
         # The pattern of the language (%25 in Turkish, 25% in English), with our digits.
-        pattern = self.locale.percent_formats[None].pattern.replace(
-            "#,##0", f"#,##0.{'0' * places}" if places else "#,##0"
-        )
+        pattern = self.locale.percent_formats[None].pattern.replace("#,##0", "#,##0.#" if places else "#,##0")
         return str(format_percent(share, pattern, locale=self.locale))
 
     def money(self, usd: float | None) -> str:

@@ -39,6 +39,15 @@ function render({ model, el }) {
       target.textContent = open ? target.dataset.less : target.dataset.more;
     }
   }, { signal });
+  // Links to other pages take along what those understand too.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("[data-carry] a");
+    if (!link || !root().contains(link) || !ownPage()) return;
+    const carry = link.closest("[data-carry]").dataset.carry.split(","), here = new URLSearchParams(location.search);
+    const kept = new URLSearchParams([...here].filter(([key]) => carry.includes(key)));
+    if (!kept.has("language")) kept.set("language", model.get("language"));
+    link.search = kept;
+  }, { signal, capture: true });
   document.addEventListener("change", (event) => {
     const group = event.target.closest?.("[data-names]");
     if (!group || !root().contains(group)) return;
@@ -59,8 +68,9 @@ function render({ model, el }) {
 
   // ---- names: ipywidgets leaves slider handles and toggle groups without any --------------------------------------
   function name() {
-    const names = model.get("names");
-    for (const [mark, { label, value }] of Object.entries(names)) {
+    const spoken = model.get("spoken");
+    for (const [mark, label] of Object.entries(model.get("names"))) {
+      const value = spoken[mark];
       for (const field of root().querySelectorAll(`.${mark}`)) {
         const handle = field.querySelector(".noUi-handle");
         if (handle) {
@@ -169,6 +179,7 @@ function render({ model, el }) {
 
   model.on("msg:custom", pong);
   model.on("change:names", nameSoon);
+  model.on("change:spoken", nameSoon);
   model.on("change:language", show);
   model.on("change:title", show);
   model.on("change:query", address);
