@@ -79,6 +79,7 @@ def funnel(
     linked: Bools | None = None,
     hours: Floats | None = None,
     total_usd: Floats | None = None,
+    known_gpus: bool = False,
 ) -> Funnel:
     """
     The decision funnel over all offers.
@@ -94,13 +95,15 @@ def funnel(
         the links carry the plan; steps left out keep everything.
     hours, total_usd : array, optional
         Typical time and cost of the run, for deadline and budget. [h], [USD]
+    known_gpus : bool
+        The scenario's GPUs were looked up already: one that nobody offers just now leaves no offer, and is no mistake.
 
     Returns
     -------
     Funnel
         Steps of `STEPS` that apply.
     """
-    own = filters(offers, scenario)
+    own = filters(offers, scenario, known_gpus=known_gpus)
     count = len(offers)
     masks: dict[str, Bools] = {"gpu": own.pop("gpu")}
     asked = {"precision": supported, "memory": fits, "bandwidth": fast_enough}
@@ -115,7 +118,7 @@ def funnel(
     return narrow(count, [(name, masks[name]) for name in STEPS if name in masks])
 
 
-def filters(offers: pd.DataFrame, scenario: Scenario) -> dict[str, Bools]:
+def filters(offers: pd.DataFrame, scenario: Scenario, *, known_gpus: bool = False) -> dict[str, Bools]:
     """
     What a scenario accepts of each offer, by step; needs no estimate.
 
@@ -125,7 +128,7 @@ def filters(offers: pd.DataFrame, scenario: Scenario) -> dict[str, Bools]:
         If the scenario names a GPU or provider that no offer has, or an offer kind that does not exist.
     """
     masks: dict[str, Bools] = {}
-    wanted = _among(offers, "gpu", scenario.gpu, "GPU")
+    wanted = _among(offers, "gpu", scenario.gpu, None if known_gpus else "GPU")
     if scenario.gpu:
         wanted = wanted | _among(offers, "computed_as", scenario.gpu, None)
     masks["gpu"] = wanted & ~_is(offers["computed_as"], "")

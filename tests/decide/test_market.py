@@ -123,6 +123,13 @@ def test_unknown_names_are_refused_with_the_nearest(table, key, value):
         filters(table, Scenario(**{key: [value]}))
 
 
+def test_a_known_gpu_that_nobody_offers_leaves_no_offer(table):
+    """Gaudi2 is in gpus.csv and in no offer: an empty answer, not "no GPU named Gaudi2"."""
+    narrowed = funnel(table, Scenario(gpu=["Gaudi2"]), known_gpus=True)
+
+    assert not narrowed.keep.any()
+
+
 @pytest.mark.parametrize("bad", [np.nan, 0.0, -1.0, np.inf])
 def test_impossible_prices_never_pass(table, bad):
     """nan passes a naive upper limit, 0 is the cheapest of all."""
