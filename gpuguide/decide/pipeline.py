@@ -53,9 +53,7 @@ def decide(question: Question) -> Decision:
     # Sizes the scenario rules out were not estimated: they drop out at the topology step, not for want of memory.
     unasked = ~asked_for(scenario, question.shapes)[shape]
     able = found.able[shape]
-    narrow = partial(
-        market.funnel, offers, scenario, supported=able, fits=planned, linked=planned, known_gpus=True
-    )
+    narrow = partial(market.funnel, offers, scenario, supported=able, fits=planned, linked=planned, known_gpus=True)
     if planned.any():
         narrow = partial(
             narrow,
