@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpuguide.accuracy.table import SCORED
-from gpuguide.accuracy.throughput_rows import Unusable, missing, number, text
+from gpuguide.accuracy.throughput_rows import Unusable, bridged, missing, number, text
 from gpuguide.errors import GuideError
 from gpuguide.estimate import network
 from gpuguide.estimate.compute import matmul_flops_per_s
@@ -121,7 +121,8 @@ def _seconds(row: Mapping[Any, Any], catalog: Catalog) -> Floats:
     if missing(row, "samples_to_target") or missing(row, "global_batch"):
         raise Unusable("samples to target or batch not stated")
     per_node = int(number(row, "gpus_per_node", 8.0))
-    nodes = catalog.nodes(text(row, "gpu"), per_node, max(int(number(row, "gpus") // per_node), 1))
+    machines = max(int(number(row, "gpus") // per_node), 1)
+    nodes = catalog.nodes(text(row, "gpu"), per_node, machines, bridged=bridged(row))
     benchmark = text(row, "benchmark")
     samples, batch = number(row, "samples_to_target"), number(row, "global_batch")
     if text(row, "model") in DENOISERS:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = {"mxfp8": "fp8", "fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
 METHODS = {"pretrain": "pretrain", "sft_full": "full", "full": "full", "sft": "full", "lora": "lora", "qlora": "qlora"}
+BRIDGE = re.compile(r"(?:(\d)-way )?(?:\w+ )?nvlink bridge|nvlink bridge", re.IGNORECASE)
 LINKS = re.compile(r"(?:(\d+) x )?(\d+) ?Gb(?:ps|it/s)? (RoCE|InfiniBand|EFA|Ethernet)")
 DEFAULT_ACCUMULATION = 4
 DEFAULT_RANK = 16
@@ -73,7 +74,7 @@ def run_of(row: Mapping[Any, Any], catalog: Catalog) -> Run:
         shard_in_node=1.0 if "hybrid" in text(row, "dp_strategy") else 0.0,
     )
     name, gbps = _fabric(row)
-    nodes = catalog.nodes(text(row, "gpu"), per_node, max(int(gpus // per_node), 1), name, gbps)
+    nodes = catalog.nodes(text(row, "gpu"), per_node, max(int(gpus // per_node), 1), name, gbps, bridged(row))
     return Run(model, _job(row, batch, catalog), plan, nodes)
 
 
@@ -228,6 +229,15 @@ def _stage(row: Mapping[Any, Any]) -> float:
 def _recompute(row: Mapping[Any, Any]) -> float:
     name = text(row, "activation_checkpointing")
     return 2.0 if name.startswith(("full", "yes", "block")) else 1.0 if name.startswith("selective") else 0.0
+
+
+def bridged(row: Mapping[Any, Any]) -> int | None:
+    """Cards that one NVLink bridge joins where the row says that there are bridges. [-]"""
+    for column in ("interconnect", "notes"):
+        found = BRIDGE.search(text(row, column))
+        if found is not None:
+            return int(found.group(1) or 2)
+    return None
 
 
 def _fabric(row: Mapping[Any, Any]) -> tuple[str | None, float | None]:

@@ -125,8 +125,9 @@ class Catalog:
         nodes: int = 1,
         fabric: str | None = None,
         fabric_gbps: float | None = None,
+        bridged: int | None = None,
     ) -> Nodes:
-        """One machine shape, as arrays of length one."""
+        """One machine shape, as arrays of length one; `bridged` cards are joined by one NVLink bridge."""
         for field, count in (("gpus_per_node", gpus_per_node), ("nodes", nodes)):
             must_be(field, count, (int, np.integer), COUNT)
             if not 1 <= count <= MOST_GPUS:
@@ -137,7 +138,10 @@ class Catalog:
             must_be("fabric_gbps", fabric_gbps, (int, float, np.number), FABRIC)
             if not 0 < fabric_gbps < 1e9:
                 raise InvalidScenario("fabric_gbps", fabric_gbps, FABRIC)
-        return shapes.nodes_of([shapes.Shape(self.gpu(gpu).name, gpus_per_node, nodes, fabric, fabric_gbps)], self.gpus)
+        if bridged is not None:
+            must_be("bridged", bridged, (int, np.integer), COUNT)
+        shape = shapes.Shape(self.gpu(gpu).name, gpus_per_node, nodes, fabric, fabric_gbps, bridged=bridged)
+        return shapes.nodes_of([shape], self.gpus)
 
     def offers(
         self,

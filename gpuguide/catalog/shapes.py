@@ -23,6 +23,7 @@ class Shape:
     fabric: str | None = None  # network between nodes as the provider names it; None = not stated
     fabric_gbps_per_node: float | None = None  # [Gbit/s]
     host_memory_gb: float | None = None
+    bridged: int | None = None  # cards that one NVLink bridge joins; None = not stated, so PCIe alone
 
 
 def nodes_of(shapes: Sequence[Shape], gpus: Mapping[str, Gpu]) -> Nodes:
@@ -34,11 +35,13 @@ def nodes_of(shapes: Sequence[Shape], gpus: Mapping[str, Gpu]) -> Nodes:
     KeyError
         If a shape names a GPU that is not in the table; names from users are checked before.
     """
-    cards = [gpus[shape.gpu] for shape in shapes]
+    cards = [links.bridged(gpus[shape.gpu], shape.bridged) if shape.bridged else gpus[shape.gpu] for shape in shapes]
     per_node = [shape.gpus_per_node for shape in shapes]
     all_reduce, ring = links.link_tables(cards, per_node)
     fabrics = [
-        links.fabric(shape.fabric, shape.fabric_gbps_per_node, card, shape.gpus_per_node)
+        links.between_bridges(card, shape.gpus_per_node)
+        if shape.bridged and shape.nodes == 1
+        else links.fabric(shape.fabric, shape.fabric_gbps_per_node, card, shape.gpus_per_node)
         for shape, card in zip(shapes, cards, strict=True)
     ]
     unknown = float("nan")

@@ -102,7 +102,7 @@ def expert_s(model: Model, job: TrainingJob, split: Split, nodes: Nodes, assumpt
     )
     travelling = 4.0 * exchange * exposed(assumptions, "training_speed_expert_overlap")
     host = assumptions["training_speed_expert_layer_s"]
-    return np.asarray(layers * (travelling / assumptions["network_link_efficiency"] + host))
+    return np.asarray(layers * (travelling / network.link_efficiency(nodes, assumptions) + host))
 
 
 def _reached(places: Floats, experts: Number) -> Floats:

@@ -45,7 +45,7 @@ def all_reduce_s(
     ranks_per_node : number or array, optional
         Ranks of the group in one link domain; as many as it holds when left out. [-]
     assumptions : Assumptions, optional
-        With it the answer has the band axis in front, from `network_link_efficiency`.
+        With it the answer has the band axis in front, from `link_efficiency`.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def all_to_all_s(
         rate = nodes.fabric_bytes_per_s / nodes.gpus_per_node
         across = away / rate + _fabric_delay_s(1.0, nodes, domains, message)
         seconds = np.where(domains > 1, np.maximum(seconds, across), seconds)
-    return _banded(seconds, assumptions)
+    return _banded(seconds, nodes, assumptions)
 
 
 def send_s(
@@ -159,7 +159,7 @@ def send_s(
     if np.any(across):
         over = message * nodes.gpus_per_node / nodes.fabric_bytes_per_s + nodes.fabric_latency_s
         seconds = np.where(np.asarray(across, dtype=np.bool_), over, seconds)
-    return _banded(seconds, assumptions)
+    return _banded(seconds, nodes, assumptions)
 
 
 def _collective_s(
@@ -181,7 +181,7 @@ def _collective_s(
         rate = nodes.fabric_bytes_per_s * inside / nodes.gpus_per_node
         across = np.maximum(seconds, share * message / rate) + _fabric_delay_s(passes, nodes, domains, message)
         seconds = np.where(domains > 1, across, seconds)
-    return _banded(seconds, assumptions)
+    return _banded(seconds, nodes, assumptions)
 
 
 def _layout(ranks: Floats, nodes: Nodes, ranks_per_node: Number | None) -> tuple[Floats, Floats]:
@@ -243,6 +243,21 @@ def _fabric_delay_s(passes: float, nodes: Nodes, domains: Floats, message: Float
     return nodes.fabric_latency_s * domains
 
 
-def _banded(seconds: Floats, assumptions: Assumptions | None) -> Floats:
+def link_efficiency(nodes: Nodes, assumptions: Assumptions) -> Floats:
+    """
+    Rate of links over the measured one; machines without a fast link differ more, by how their host joins the cards.
+
+    Returns
+    -------
+    array, shape (band, 1, 1) or (band, 1, node)
+        [-]
+    """
+    every = assumptions["network_link_efficiency"]
+    if np.all(nodes.fast_link):
+        return every
+    return np.where(nodes.fast_link, every, assumptions["network_pcie_efficiency"])
+
+
+def _banded(seconds: Floats, nodes: Nodes, assumptions: Assumptions | None) -> Floats:
     """With assumptions, the band axis in front."""
-    return seconds if assumptions is None else seconds / assumptions["network_link_efficiency"]
+    return seconds if assumptions is None else seconds / link_efficiency(nodes, assumptions)

@@ -59,7 +59,7 @@ class Reduce:
     nodes: Nodes
     start_s: Number  # of the library, (plan, node) [s]
     saved: Number  # part of the start-up that an engine's own kernel saves, (band, plan, node) [-]
-    efficiency: Number  # of the link, (band, 1, 1) [-]
+    efficiency: Number  # of the link, (band, 1, 1) or (band, 1, node) [-]
 
     def seconds(self, message_bytes: Number) -> Number:
         """
@@ -85,7 +85,7 @@ def reduce_on(*, ranks: Number, nodes: Nodes, assumptions: Assumptions) -> Reduc
     start = network.all_reduce_s(message_bytes=network.SMALLEST_MESSAGE_BYTES, ranks=ranks, nodes=nodes)
     saved = (1.0 - assumptions["serving_speed_reduce_start"]) * np.where(nodes.fast_link, start, 0.0)
     return Reduce(
-        ranks=ranks, nodes=nodes, start_s=start, saved=saved, efficiency=assumptions["network_link_efficiency"]
+        ranks=ranks, nodes=nodes, start_s=start, saved=saved, efficiency=network.link_efficiency(nodes, assumptions)
     )
 
 

@@ -34,6 +34,7 @@ from gpuguide.estimate.exchange import (
     tensor_s,
     virtual,
 )
+from gpuguide.estimate.network import link_efficiency
 from gpuguide.estimate.results import TrainingSpeed
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
@@ -102,7 +103,7 @@ def training_speed(
     small = _memory_bound_s(model, job, plan, split, memory) * assumptions["training_speed_small_kernels"]
     routing = expert_s(model, job, split, nodes, assumptions)
     tensor = tensor_s(model, job, plan, split, nodes) * exposed(assumptions, "training_speed_tensor_overlap")
-    link = assumptions["network_link_efficiency"]
+    link = link_efficiency(nodes, assumptions)
     tensor = tensor / link
     launches = _launch_s(model, plan, split, assumptions)
     compute = compute + np.maximum(launches - compute - small, 0.0)

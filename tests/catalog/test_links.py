@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpuguide.catalog.links import fabric, fast_link, link_tables
+from gpuguide.catalog.links import bridged, fabric, fast_link, link_tables
 from gpuguide.units import GB
 from tests.estimate.training_cases import tables
 
@@ -66,3 +66,44 @@ def test_fabric_of_a_machine(name, gbps, gpu, count, expected):
     assert 0.5 * expected * GB < rate <= expected * GB
     assert 1e-6 < latency < 1e-3
     assert words
+
+
+def test_one_slow_host_does_not_set_a_curve():
+    """Eight L40S of one host without peer access reached 1.45 GB/s; others of its generation reach ten times that."""
+    cards = [tables()["gpus"][name] for name in ("L40S", "A100-80GB-PCIe", "RTX4090")]
+    bandwidth = link_tables(cards, [8.0] * 3)[0].bus_bandwidth_bytes_per_s[:, :3, 4]
+
+    assert np.all(bandwidth > 10 * GB)
+    assert np.all(bandwidth < cards[0].pcie_bytes_per_s)
+    assert np.all(bandwidth == bandwidth[0])  # the host decides, not the card
+
+
+def test_fewer_lanes_carry_less():
+    """A card with eight lanes would be taken for one with sixteen of its generation."""
+    gpus = tables()["gpus"]
+
+    assert gpus["RTX4060"].pcie_bytes_per_s == gpus["RTX4070"].pcie_bytes_per_s / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "cards", "measured", "tolerance"),
+    [
+        pytest.param("A100-80GB-PCIe", 2, 208.0, 0.15, id="nccl-tests issue 178"),
+        pytest.param("H100-PCIe", 2, 116.0, 1.2, id="nccl issue 1161, reported as too low"),
+    ],
+)
+def test_bridge_where_a_machine_has_one(name, cards, measured, tolerance):
+    """Pairs joined by NVLink were computed with a tenth of their rate."""
+    gpu = bridged(tables()["gpus"][name], cards)
+    table = link_tables([gpu], [8.0])[0]
+
+    assert fast_link(gpu)
+    assert table.domain_gpus[0] == cards
+    assert table.bus_bandwidth_bytes_per_s[0, 0, 4] == pytest.approx(measured * GB, rel=tolerance)
+
+
+def test_card_without_a_bridge_stays_on_pcie():
+    """A bridge that no vendor sells would be computed for a GeForce."""
+    gpu = tables()["gpus"]["RTX4090"]
+
+    assert bridged(gpu, 2) is gpu
