@@ -148,7 +148,7 @@ class Decision:
             "model": {"name": model.name, "kind": model.kind, "params": float(model.params), "source": model.source},
             "funnel": [{"step": step, "remaining": remaining} for step, remaining in self.funnel],
             "ranking": ranking,
-            "remedies": [remedy.as_json() for remedy in self.remedies],
+            "remedies": [plain(remedy.as_json()) for remedy in self.remedies],
             "verdict": plain(dict(self.verdict)),
             "warnings": [{"key": key, **plain(dict(values))} for key, values in self.warnings],
         }

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from gpuguide.decide.fit import Fit, best_plans, flat, sizes_of
 from gpuguide.decide.search import serving_pairs, training_pairs
 from gpuguide.estimate.derived import memory_with_doubt, time_doubt
-from gpuguide.estimate.results import MemoryBreakdown, ServingSpeed
+from gpuguide.estimate.results import PARTS, MemoryBreakdown, ServingSpeed
+from gpuguide.estimate.roofline import decode_bytes, training_bytes
 from gpuguide.estimate.serving import serving_speed
 from gpuguide.estimate.serving_memory import kv_room_bytes, serving_fits_limit, serving_memory
 from gpuguide.estimate.training import training_speed
@@ -91,7 +92,8 @@ def estimate_training(question: Question, model: Model, job: TrainingJob) -> Est
             "mfu": _spread(speed.mfu, shape) / doubt,
         },
         single={part: _spread(getattr(speed, part), shape)[1] for part in parts}
-        | {"bound": _labels(speed.bound, shape)},
+        | {"bound": _labels(speed.bound, shape)}
+        | _training_roof(job, fit, _spread(speed.mfu, shape)[1], flat(speed.step_s)[1]),
         meets_targets=np.ones(shape[1], dtype=bool),
     )
 
@@ -148,9 +150,57 @@ def estimate_serving(question: Question, model: Model, job: ServingJob) -> Estim
             "replicas": _spread(speed.replicas, shape)[1],
             "prefill_tokens_per_s": _spread(speed.prefill_tokens_per_s, shape)[1],
             "bound": _labels(speed.bound, shape),
-        },
+        }
+        | _serving_roof(model, job, fit, _spread(speed.running, shape)[1], tokens_per_s[1]),
         meets_targets=meets,
     )
+
+
+def _training_roof(job: TrainingJob, fit: Fit, mfu: Floats, step_s: Floats) -> dict[str, Floats]:
+    """Where each shape's best plan sits under its card's roof; typical."""
+    precision = job.recipe.compute_precision
+    flops = mfu * _peak(fit.nodes, "bf16" if precision in ("bf16", "fp8", "fp4") else precision)
+    micro_batches = np.ceil(job.global_batch / (fit.plan.data_parallel * fit.plan.micro_batch))
+    moved = training_bytes(memory=_typical_memory(fit), micro_batches=micro_batches)
+    return _roof(fit.nodes, precision, flops, flops * step_s / moved)
+
+
+def _serving_roof(model: Model, job: ServingJob, fit: Fit, running: Floats, tokens_per_s: Floats) -> dict[str, Floats]:
+    """The same for decoding: one token for each running request from one reading of weights and cache."""
+    split = fit.plan.tensor_parallel * fit.plan.pipeline_parallel
+    work = 2.0 * model.params_active
+    intensity = work * running / split / decode_bytes(memory=_typical_memory(fit))
+    return _roof(fit.nodes, job.weight_format.compute_precision, work * tokens_per_s / fit.nodes.gpus, intensity)
+
+
+def _roof(nodes: Nodes, precision: str, achieved_flops_per_s: Floats, intensity: Number) -> dict[str, Floats]:
+    return {
+        "intensity_flop_per_byte": np.asarray(intensity, dtype=np.float64),
+        "achieved_flops_per_s": achieved_flops_per_s,
+        "peak_flops_per_s": _peak(nodes, precision),
+        "memory_bandwidth_bytes_per_s": nodes.memory_bandwidth_bytes_per_s,
+    }
+
+
+def _peak(nodes: Nodes, precision: str) -> Floats:
+    """Dense rate of a precision, of 16 bit where the card has none of its own. [FLOP/s]"""
+    rate = nodes.flops.get(precision, nodes.flops["bf16"])
+    for fallback in ("bf16", "fp16", "fp32"):
+        rate = np.where(np.isnan(rate), nodes.flops[fallback], rate)
+    return rate
+
+
+def _typical_memory(fit: Fit) -> MemoryBreakdown:
+    """Parts of the best plans, typical, one entry per shape."""
+    entries = len(fit.shape)
+    return MemoryBreakdown(**{part: _typical_part(getattr(fit.memory, part), entries) for part in PARTS})
+
+
+def _typical_part(value: Number, entries: int) -> Floats:
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim > 1:
+        array = array.reshape(array.shape[0], -1)[min(1, array.shape[0] - 1)]
+    return np.broadcast_to(array, (entries,))
 
 
 def asked_tokens_per_s(job: ServingJob) -> float:
