@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -277,5 +278,8 @@ def _names(rows: Sequence[Row]) -> list[str]:
 
 def _slug(words: str) -> str:
     # Folders of a model's path say nothing to a reader of file names.
-    plain = re.sub(r"[^0-9a-zA-Z.]+", "-", words.rpartition("/")[2] if words.count("/") > 1 else words)
+    name = words.rpartition("/")[2] if words.count("/") > 1 else words
+    # Letters with marks become the letters without: a file name that every system can send on.
+    ascii_name = unicodedata.normalize("NFKD", name.replace("ı", "i")).encode("ascii", "ignore").decode()
+    plain = re.sub(r"[^0-9a-zA-Z.]+", "-", ascii_name)
     return plain.strip("-.")[:60].casefold() or "scenario"

@@ -50,13 +50,12 @@ def index_page(made: Sequence[Made], *, language: str, folder: Path) -> str:
 
 def _table(made: Sequence[Made], text: Text, folder: Path) -> Html:
     said = [one.summary for one in made]
-    most = max((_cost(summary, 1) or 0.0 for summary in said), default=0.0) or 1.0
     columns = [
         Column("report.contents", [_link(one, place, text, folder) for place, one in enumerate(made, start=1)]),
-        Column("table.fit", [badge(text, str(summary.get("fit", "no"))) for summary in said]),
+        Column("table.fit", [badge(text, str(summary.get("fit", "no"))) for summary in said], phone=False),
         Column("table.machine", [_machine(summary, text) for summary in said]),
-        Column("table.time", [_time(summary, text) for summary in said], number=True),
-        Column("report.chart_cost", [_bar(summary, most, text) for summary in said], number=True),
+        Column("table.time", [_time(summary, text) for summary in said], number=True, phone=False),
+        Column("report.typical_cost", [_cost(summary, text) for summary in said], number=True),
         Column("table.per_million", [_million(summary, text) for summary in said], number=True, phone=False),
         Column("report.seconds", [text.duration(one.seconds) for one in made], number=True, phone=False),
     ]
@@ -75,34 +74,27 @@ def _link(one: Made, place: int, text: Text, folder: Path) -> Html:
         else _name(one, place, text)
     )
     address = quote(one.file.relative_to(folder).as_posix()) if one.file else ""
-    return join([tag("a", name, href=address), tag("small", summary.get("verdict", ""))])
+    return join([tag("a", name, href=address), tag("small", summary.get("verdict", ""), class_="wide-only")])
 
 
 def _machine(summary: Any, text: Text) -> Html:
     if "gpu" not in summary:
         return tag("span", text("table.nothing_fits"))
-    price = f"{text.money(summary['usd_per_hour'])}/{text('table.per_hour')}"
-    return join([tag("span", machine(summary), class_="gg-machine"), tag("small", f"{summary['provider']} · {price}")])
+    paid = text("report.paid", provider=summary["provider"], price=summary["usd_per_hour"])
+    return join([tag("span", machine(summary), class_="gg-machine"), tag("small", paid)])
 
 
 def _time(summary: Any, text: Text) -> str:
     return text.duration(summary["hours"] * HOUR) if "hours" in summary and summary["workload"] != "serve" else ""
 
 
-def _cost(summary: Any, end: int) -> float | None:
-    return float(summary["cost_usd"][end]) if "cost_usd" in summary else None
-
-
-def _bar(summary: Any, most: float, text: Text) -> Html:
-    """The cost, its range, and a bar against the dearest of the batch."""
-    cost = _cost(summary, 1)
-    if cost is None:
+def _cost(summary: Any, text: Text) -> Html:
+    """The cost with its range; of a month where the job is serving."""
+    if "cost_usd" not in summary:
         return Html("")
-    low, high = _cost(summary, 0), _cost(summary, 2)
-    width = f"width:{100 * cost / most:.1f}%"
-    shown = text.band("money", low or 0.0, high or 0.0)
-    bar = tag("span", tag("i", style=width), class_="gg-bar", aria_hidden="true")
-    return join([tag("b", text.money(cost)), tag("small", shown), bar])
+    low, typical, high = summary["cost_usd"]
+    span = text("report.month" if summary["workload"] == "serve" else "report.job")
+    return join([tag("b", text.money(typical)), tag("small", text.band("money", low, high)), tag("small", span)])
 
 
 def _million(summary: Any, text: Text) -> str:
