@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gpuguide.app.declaration import Answer, Card, Declaration
 from gpuguide.app.location import write_query
-from gpuguide.show import figures, tables
+from gpuguide.show import figures, reach, tables
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
 from gpuguide.show.sweeps import across_context, across_load, across_sessions, across_sizes, price_forms
@@ -43,6 +42,10 @@ PLAN = Card(key="plan", draw=_decided(tables.plan_list), chart=False)
 FRONT = Card(key="front", draw=_decided(figures.time_and_cost))
 STEP = Card(key="step", draw=_decided(figures.step_time))
 HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
+
+ROOF = Card(key="roof", draw=_decided(reach.roofline))
+LIMITS = Card(key="limits", draw=_decided(reach.limits_table), chart=False, slow=True)
+LADDER = Card(key="ladder", draw=_decided(reach.ladder_list), chart=False)
 
 METHODS = ("serve", "qlora", "lora", "full", "pretrain")
 
@@ -135,7 +138,7 @@ MEMORY_PAGE = Declaration(
         "serving+": ("prompt_tokens", "output_tokens", "engine", "memory_utilization", "hours_per_month"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, PARTS, VARIANTS, FUNNEL, HELP, PLAN, RANKING),
+    cards=(MEMORY, COST, PARTS, VARIANTS, LIMITS, FUNNEL, HELP, PLAN, RANKING),
     start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 8, "micro_batch": 1},
     presets={
         "small": {
@@ -186,7 +189,7 @@ TRAIN_PAGE = Declaration(
         ),
         "market+": tuple(key for key in MARKET if key != "gpus"),
     },
-    cards=(FRONT, COST, MEMORY, STEP, PARTS, FUNNEL, HELP, replace(PLAN, wide=True), RANKING),
+    cards=(FRONT, COST, MEMORY, STEP, ROOF, LADDER, PARTS, FUNNEL, HELP, PLAN, RANKING),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
     presets={
         "tiny": {"workload": "pretrain", "params_b": 0.125, "train_tokens": 2.5e9},
@@ -224,7 +227,7 @@ FINETUNE_PAGE = Declaration(
         ),
         "market+": MARKET,
     },
-    cards=(VARIANTS, COST, MEMORY, PARTS, FUNNEL, HELP, PLAN, RANKING),
+    cards=(VARIANTS, COST, MEMORY, PARTS, LIMITS, FUNNEL, HELP, PLAN, LADDER, RANKING),
     start={"workload": "qlora", "model": "llama-3.1-8b"},
     presets={
         "eight": {"workload": "qlora", "model": "llama-3.1-8b", "sequence_length": 2048, "train_tokens": 1e7},
@@ -257,10 +260,13 @@ SERVE_PAGE = Declaration(
         Card(key="context", draw=lambda answer: across_context(answer.ask, answer.decision, answer.text), slow=True),
         Card(key="load", draw=lambda answer: across_load(answer.ask, answer.decision, answer.text), slow=True),
         FRONT,
-        PLAN,
+        ROOF,
         PARTS,
+        LIMITS,
         FUNNEL,
         HELP,
+        PLAN,
+        LADDER,
         RANKING,
     ),
     start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 16},
@@ -314,8 +320,10 @@ SCALE_PAGE = Declaration(
             slow=True,
         ),
         STEP,
-        PLAN,
+        LADDER,
         MEMORY,
+        ROOF,
+        PLAN,
         FUNNEL,
         HELP,
         RANKING,

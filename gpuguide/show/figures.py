@@ -85,10 +85,10 @@ def memory_by_gpu(decision: Decision, text: Text) -> Figure:
     )  # fmt: skip
     largest = float(np.nanmax(usable, initial=1.0))
     most = max(min(float(np.nanmax(total, initial=1.0)), BEYOND * largest), largest) * 1.04
-    layout = _layout(text, height=_height(len(rows)), rows=labels)
+    layout = layout_of(text, height=_height(len(rows)), rows=labels)
     layout["xaxis"] |= {"title": {"text": text("chart.gib_per_gpu")}, "range": [0, round(most, 2)]}
     label = text("chart.memory_label", fits=int((rows["fit"] != "no").sum()), all=len(rows))
-    return _figure(data, layout, label) | {"turn": {"from": TURN_FROM, "height": 420}}
+    return figure(data, layout, label) | {"turn": {"from": TURN_FROM, "height": 420}}
 
 
 def memory_of_variants(variants: Sequence[tuple[str, Decision]], text: Text) -> Figure:
@@ -97,9 +97,9 @@ def memory_of_variants(variants: Sequence[tuple[str, Decision]], text: Text) -> 
     known = [(name, top.iloc[0]) for name, top in tops if not top.empty]
     labels = [f"{name}<br>{machine_name(row['gpu'], row['gpus'], row['nodes'])}" for name, row in known]
     parts = {part: np.array([row[f"memory_{part}_bytes"] for _, row in known]) / GIB for part in MEMORY_PARTS}
-    layout = _layout(text, height=_height(len(labels), row=44), rows=labels)
+    layout = layout_of(text, height=_height(len(labels), row=44), rows=labels)
     layout["xaxis"] |= {"title": {"text": text("chart.gib_per_gpu")}, "rangemode": "tozero"}
-    return _figure(
+    return figure(
         _stacked(text, "part", parts, labels, unit="GiB"), layout, text("chart.variants_label", count=len(labels))
     )
 
@@ -134,9 +134,9 @@ def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int) -> Figu
             "hovertemplate": "%{y}<br>%{text}<extra></extra>",
         }
     )  # fmt: skip
-    layout = _layout(text, height=_height(count, row=34), rows=labels)
+    layout = layout_of(text, height=_height(count, row=34), rows=labels)
     layout["xaxis"] |= {"title": {"text": title}, "rangemode": "tozero", **_money_axis(text)}
-    return _figure(data, layout, text("chart.cost_label", count=len(rows)))
+    return figure(data, layout, text("chart.cost_label", count=len(rows)))
 
 
 def cost_title(decision: Decision, text: Text) -> str:
@@ -177,13 +177,13 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
                 "line": {"color": token(colour), "width": 1.5, "dash": "dot"},
             }
         )  # fmt: skip
-    layout = _layout(text, height=_height(10, row=34))
+    layout = layout_of(text, height=_height(10, row=34))
     layout["xaxis"] |= {
         "title": {"text": text("chart.time_per_token" if serving else "chart.time")},
         **time_axis(time, text),
     }
-    layout["yaxis"] |= {"title": {"text": cost_title(decision, text)}, **_log_axis(cost, _money(text))}
-    return _figure(data, layout, text("chart.front_label", count=int(front.sum())))
+    layout["yaxis"] |= {"title": {"text": cost_title(decision, text)}, **log_axis(cost, _money(text))}
+    return figure(data, layout, text("chart.front_label", count=int(front.sum())))
 
 
 def step_time(decision: Decision, text: Text, count: int = 10) -> Figure:
@@ -192,9 +192,9 @@ def step_time(decision: Decision, text: Text, count: int = 10) -> Figure:
     labels = _machines(rows)
     parts = {part: _column(rows, part) for part in STEP_PARTS if part in rows}
     data = _stacked(text, "step", parts, labels, unit="s", colours=STEP_PARTS)
-    layout = _layout(text, height=_height(max(len(rows), count), row=34), rows=labels)
+    layout = layout_of(text, height=_height(max(len(rows), count), row=34), rows=labels)
     layout["xaxis"] |= {"title": {"text": text("chart.seconds_per_step")}, "rangemode": "tozero"}
-    return _figure(data, layout, text("chart.step_label", count=len(rows)))
+    return figure(data, layout, text("chart.step_label", count=len(rows)))
 
 
 def lines(
@@ -217,27 +217,28 @@ def lines(
         }
         for (colour, dash), (name, (xs, ys)) in zip(SERIES, series.items(), strict=False)
     ]  # fmt: skip
-    layout = _layout(text, height=360)
+    layout = layout_of(text, height=360)
     layout["hovermode"] = "x unified"
     every_x = np.concatenate([np.asarray(xs, dtype=np.float64) for xs, _ in series.values()] or [np.ones(1)])
-    layout["xaxis"] |= {"title": {"text": x}, **(_log_axis(every_x, said_x) if said_x else time_axis(every_x, text))}
+    layout["xaxis"] |= {"title": {"text": x}, **(log_axis(every_x, said_x) if said_x else time_axis(every_x, text))}
     every_y = np.concatenate([np.asarray(ys, dtype=np.float64) for _, ys in series.values()] or [np.ones(1)])
     layout["yaxis"] |= {"title": {"text": y}, "rangemode": "tozero"} | (_money_axis(text) if money else {})
     if log_y:
         layout["yaxis"] = layout["xaxis"] | {
             "title": {"text": y},
-            **_log_axis(every_y, _money(text) if money else text.number),
+            **log_axis(every_y, _money(text) if money else text.number),
         }
     if mark is not None:
         line = {"color": token("mute"), "width": 1, "dash": "dash"}
         layout["shapes"] = [{"type": "line", "x0": mark, "x1": mark, "y0": 0, "y1": 1, "yref": "paper", "line": line}]
-    return _figure(data, layout, label)
+    return figure(data, layout, label)
 
 
 # ---- pieces ----------------------------------------------------------------------------------------------------------
 
 
-def _figure(data: list[dict[str, Any]], layout: dict[str, Any], label: str) -> Figure:
+def figure(data: list[dict[str, Any]], layout: dict[str, Any], label: str) -> Figure:
+    """A chart as the page's widget takes it; the label is what a screen reader says."""
     return {"data": data, "layout": layout, "narrow": NARROW, "label": label}
 
 
@@ -263,7 +264,7 @@ def _stacked(
     ]  # fmt: skip
 
 
-def _layout(text: Text, *, height: int, rows: Sequence[str] | None = None) -> dict[str, Any]:
+def layout_of(text: Text, *, height: int, rows: Sequence[str] | None = None) -> dict[str, Any]:
     """What all charts share; with rows, bars that lie under each other, the first on top."""
     axis = {
         "gridcolor": token("grid"), "linecolor": token("line"), "zerolinecolor": token("line"), "fixedrange": True,
@@ -299,7 +300,7 @@ def _money_axis(text: Text) -> dict[str, Any]:
 
 def time_axis(seconds: Any, text: Text) -> dict[str, Any]:
     """A logarithmic axis of time in the units people use."""
-    return _log_axis(seconds, text.duration, ticks=TIMES_S)
+    return log_axis(seconds, text.duration, ticks=TIMES_S)
 
 
 def _money(text: Text) -> Callable[[float], str]:
@@ -307,7 +308,7 @@ def _money(text: Text) -> Callable[[float], str]:
     return lambda amount: text.money(amount / float(text.currency_per_usd or 1.0))
 
 
-def _log_axis(values: Any, said: Callable[[float], str], ticks: Sequence[float] | None = None) -> dict[str, Any]:
+def log_axis(values: Any, said: Callable[[float], str], ticks: Sequence[float] | None = None) -> dict[str, Any]:
     """A logarithmic axis whose ticks are words of ours: 1, 2, 5 where the range is short, else powers of ten."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known) & (known > 0)]
