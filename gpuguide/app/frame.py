@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gpuguide.app.declaration import PAGES, Card, Declaration
+from collections.abc import Mapping
+from typing import Any
+
+from gpuguide.app.declaration import PAGES, Card
 from gpuguide.show.html import Html, button, join, tag
 from gpuguide.text import LANGUAGES, Text
 
@@ -33,13 +36,9 @@ def header(current: str, text: Text) -> Html:
     )
 
 
-def intro(declaration: Declaration, text: Text) -> Html:
+def intro(name: str, presets: Mapping[str, Mapping[str, Any]], text: Text) -> Html:
     """The question a page answers, why it matters, and ready-made examples."""
-    name = declaration.name
-    chips = [
-        button(text(f"preset.{name}.{key}"), class_="gg-chip", data_set=values)
-        for key, values in declaration.presets.items()
-    ]
+    chips = [button(text(f"preset.{name}.{key}"), class_="gg-chip", data_set=values) for key, values in presets.items()]
     examples = tag(
         "div", tag("span", text("examples")), chips, class_="gg-chips", role="group", aria_label=text("examples")
     )
