@@ -54,7 +54,7 @@ def roofline(decision: Decision, text: Text) -> Figure:
         )  # fmt: skip
         data.append(
             {
-                "type": "scatter", "mode": "markers", "name": name, "legendgroup": name, "showlegend": False,
+                "type": "scatter", "mode": "markers", "name": "", "legendgroup": name, "showlegend": False,
                 "x": [row["intensity_flop_per_byte"]], "y": [row["achieved_flops_per_s"] / TFLOP], "text": [said],
                 "hovertemplate": "%{text}<extra></extra>", "marker": {"size": 11, "color": token(colour)},
             }

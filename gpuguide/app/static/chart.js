@@ -86,7 +86,7 @@ function render({ model, el }) {
   }
   // A legend of the page's own wraps as words do, and a screen reader can read it.
   function explain(traces) {
-    const shown = traces.length > 1 ? traces : [];
+    const shown = traces.length > 1 ? traces.filter(({ showlegend }) => showlegend !== false) : [];
     const wanted = shown.map(({ name, type, marker }) => `${name}|${type}|${Array.isArray(marker?.color) ? "" : marker?.color}`).join();
     if (legend.dataset.shown === wanted) return;
     legend.dataset.shown = wanted;
