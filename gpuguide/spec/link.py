@@ -85,14 +85,16 @@ def values_of(link: str) -> dict[str, str]:
 
 
 def read_query(search: str | None) -> dict[str, str]:
-    """Keys and values of an address; what is too long to be meant is dropped."""
+    """Keys and values of an address; what is too long to be meant is dropped, and a Jupyter server's own key too."""
     query = (search or "").removeprefix("?")
     if len(query) > LONGEST_QUERY:
         query = query[:LONGEST_QUERY].rpartition("&")[0]
     try:
-        return dict(parse_qsl(query, keep_blank_values=False, max_num_fields=MOST_KEYS, errors="replace"))
+        found = dict(parse_qsl(query, keep_blank_values=False, max_num_fields=MOST_KEYS, errors="replace"))
     except ValueError:
         return {}
+    found.pop("token", None)
+    return found
 
 
 def write_query(values: Mapping[str, Any]) -> str:

@@ -18,6 +18,12 @@ function render({ model, el }) {
   const root = () => el.closest(".gg") ?? document;
   const send = (content) => { try { model.send(content); } catch { lost(); } };
 
+  // Under a plain Jupyter server (Binder) pages go by the names of their notebooks.
+  if (ownPage() && location.pathname.endsWith(".ipynb")) document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[href]"), href = link?.getAttribute("href") ?? "";
+    if (root().contains(link) && /^[a-z]+(\?|$)/.test(href)) link.setAttribute("href", href.replace(/^[a-z]+/, "$&.ipynb"));
+  }, { signal, capture: true });
+
   // ---- clicks on marked elements ---------------------------------------------------------------------------------
   document.addEventListener("click", (event) => {
     const target = event.target.closest?.("[data-set],[data-download],[data-copy],[data-toggle],[data-only]");
