@@ -163,6 +163,8 @@ def _score_published(row: Mapping[str, Any], catalog: Catalog) -> list[dict[str,
         raise Skip(f"not scoreable: outcome {outcome or 'not given'}")
     if outcome == "max_fit" and number(row, "seq_len") != number(row, "seq_len"):
         raise Skip("not scoreable: longest context not given")
+    if outcome == "ok" and all(np.isnan(number(row, name)) for name in ("seq_len", "micro_batch")):
+        raise Skip("not scoreable: neither length nor batch stated")
     asked = ask(row, catalog)
     answer = answer_of(asked, catalog.assumptions)
     if outcome == "ok":

@@ -58,7 +58,7 @@ def test_bands(scored, name):
     """Bands hold four of five measurements and are hardly wider than a factor of two."""
     score = summarise(scored[name])
     assert score.within_band >= 0.8
-    assert score.median_band_ratio <= 2.05
+    assert score.median_band_ratio <= 2.0
 
 
 def test_offline_throughput_within_one_and_a_half(scored):
