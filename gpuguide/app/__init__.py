@@ -9,11 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuguide.app.accuracy_page import AccuracyPage
+    from gpuguide.app.compare_page import ComparePage
     from gpuguide.app.page import Page
 
 __all__ = [
+    "accuracy_page",
+    "compare_page",
     "finetune_page",
     "index_page",
+    "media_page",
     "memory_page",
     "scale_page",
     "serve_page",
@@ -63,6 +68,27 @@ def scale_page(**scenario: Any) -> Page:
 def spot_page(**scenario: Any) -> Page:
     """Spot, on demand and reserved, with what interruptions cost."""
     return _page("spot", scenario)
+
+
+def media_page(**scenario: Any) -> Page:
+    """Images, video and sound: what a picture, a clip or an hour costs."""
+    return _page("media", scenario)
+
+
+def compare_page(**given: Any) -> ComparePage:
+    """Up to four scenarios side by side: `a` to `d`, each as an address, a mapping or a Scenario."""
+    from gpuguide.app.compare_page import ComparePage
+    from gpuguide.catalog.catalog import load_catalog
+
+    return ComparePage(load_catalog(), given)
+
+
+def accuracy_page(**given: Any) -> AccuracyPage:
+    """Estimates against published measurements: `table`, `find` and `row` say where to start."""
+    from gpuguide.app.accuracy_page import AccuracyPage
+    from gpuguide.catalog.catalog import load_catalog
+
+    return AccuracyPage(load_catalog(), given)
 
 
 def warm_up() -> None:

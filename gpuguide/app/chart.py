@@ -6,7 +6,7 @@ Leaner than a FigureWidget, which brings its own copy of plotly.js for every cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anywidget
@@ -28,6 +28,7 @@ class Chart(anywidget.AnyWidget):
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
+        self.on_click: Callable[[Any], None] | None = None  # called with the `customdata` of a point
         self.on_msg(self._asked)
 
     def show(self, figure: Mapping[str, Any]) -> None:
@@ -45,3 +46,5 @@ class Chart(anywidget.AnyWidget):
     def _asked(self, _: Any, content: Mapping[str, Any], buffers: list[bytes]) -> None:
         if content.get("kind") == "plotly":
             self.send({"kind": "plotly"}, [plotly_js().read_bytes()])
+        elif content.get("kind") == "click" and self.on_click is not None:
+            self.on_click(str(content.get("point", "")))

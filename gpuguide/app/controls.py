@@ -131,6 +131,8 @@ ROWS = (
     Control(key="budget_usd", kind="number"),
     _choice("preference", "cheapest", "fastest", "balanced", start="cheapest"),
 )
+FIRST_MODEL = {"image": "flux.1-dev", "video": "wan2.1-t2v-14b", "audio": "whisper-large-v3"}
+"""Chosen when a workload is chosen that the model before cannot do."""
 CONTROLS: dict[str, Control] = {control.key: control for control in ROWS}
 
 

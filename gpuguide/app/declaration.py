@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Groups = Mapping[str, Sequence[str]]
 """Keys of controls by group."""
-PAGES = ("memory", "train", "finetune", "serve", "scale", "spot")
+PAGES = ("memory", "train", "finetune", "serve", "media", "scale", "spot", "compare", "accuracy")
 """In the order of the navigation."""
 
 
@@ -29,10 +29,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One box of the answer; `draw` gives a figure (a mapping) or HTML (a text)."""
+    """One box of the answer; `draw` takes an Answer and gives a figure (a mapping) or HTML (a text)."""
 
     key: str  # title under card.KEY.title, a line of explanation under card.KEY.help
-    draw: Callable[[Answer], Any]
+    draw: Callable[..., Any]
     chart: bool = True
     wide: bool = False
     slow: bool = False

@@ -31,6 +31,7 @@ class Browser(anywidget.AnyWidget):
     )  # from the browser, once: the address it came with
     tongue: Any = traitlets.Unicode("").tag(sync=True)  # from the browser: its language
     query: Any = traitlets.Unicode("").tag(sync=True)  # to the browser: what the address should say
+    pin: Any = traitlets.Unicode("").tag(sync=True)  # the scenario as an address, for comparison; empty = none
     language: Any = traitlets.Unicode("en").tag(sync=True)
     title: Any = traitlets.Unicode("").tag(sync=True)
     names: Any = traitlets.Dict().tag(sync=True)  # accessible names of controls by CSS class

@@ -176,6 +176,9 @@ class Page(Shell):
         if len(self.declaration.workloads) == 1:
             given.pop("workload", None)
         self.browser.query = write_query(given | self._spoken())
+        self.browser.pin = write_query(
+            {"workload": said["workload"]} | {key: value for key, value in given.items() if value != ""}
+        )
         self.browser.spoken = self.panel.spoken()
 
     def _default(self, key: str) -> Any:

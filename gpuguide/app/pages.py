@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuguide.app.declaration import Answer, Card, Declaration
@@ -364,6 +365,32 @@ SPOT_PAGE = Declaration(
     },
 )
 
+MEDIA_PAGE = Declaration(
+    name="media",
+    workloads=("image", "video", "audio"),
+    groups={
+        "media": ("workload", "model", "items", "width", "height", "frames", "steps", "audio_seconds", "batch"),
+        "where": WHERE,
+        "run+": ("sessions", "storage_gb", "egress_gb", "setup_minutes"),
+        "market+": MARKET,
+    },
+    cards=(MEMORY, COST, FRONT, replace(STEP, key="mediastep"), PARTS, FUNNEL, HELP, RANKING),
+    start={"workload": "image", "model": "flux.1-dev"},
+    presets={
+        "flux": {"workload": "image", "model": "flux.1-dev", "items": 1000},
+        "sdxl": {
+            "workload": "image",
+            "model": "stable-diffusion-xl-base-1.0",
+            "items": 1000,
+            "width": 1024,
+            "height": 1024,
+        },
+        "video": {"workload": "video", "model": "wan2.1-t2v-14b", "items": 100},
+        "speech": {"workload": "audio", "model": "whisper-large-v3", "items": 1000, "audio_seconds": 3600},
+    },
+)
+
 DECLARATIONS: Mapping[str, Declaration] = {
-    page.name: page for page in (INDEX_PAGE, MEMORY_PAGE, TRAIN_PAGE, FINETUNE_PAGE, SERVE_PAGE, SCALE_PAGE, SPOT_PAGE)
+    page.name: page
+    for page in (INDEX_PAGE, MEMORY_PAGE, TRAIN_PAGE, FINETUNE_PAGE, SERVE_PAGE, MEDIA_PAGE, SCALE_PAGE, SPOT_PAGE)
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
-from gpuguide.app.controls import AUTO, CONTROLS, Bound, Control, Facts, Values, settle
+from gpuguide.app.controls import AUTO, CONTROLS, FIRST_MODEL, Bound, Control, Facts, Values, settle
 from gpuguide.app.declaration import Groups
 from gpuguide.app.fields import KINDS, Field, LogField, ModelField, NamesField
 from gpuguide.errors import GuideError, InvalidScenario
@@ -227,11 +227,11 @@ class Panel:
             if known in options:
                 self.values["model"] = known
             elif known is not None or not options:
-                self.values["model"] = options[-1 if not first else 1]
+                self.values["model"] = FIRST_MODEL.get(workload, options[-1 if not first else 1])
             else:
                 options.insert(1 if first else 0, chosen)  # a model by path or Hub id
         if not chosen and not first:
-            self.values["model"] = options[0]
+            self.values["model"] = FIRST_MODEL.get(workload, options[0])
         if isinstance(field, ModelField):
             field.offer(options)
 
@@ -279,7 +279,8 @@ class Panel:
         )
         copy = button(text("copy_link"), class_="gg-button", data_copy=True, data_done=text("copied"))
         reset = button(text("reset"), class_="gg-button", data_download="reset")
-        self._actions.value = tag("div", copy, reset, class_="gg-actions")
+        pin = button(text("pin"), class_="gg-button", data_pin=True, data_done=text("pinned"))
+        self._actions.value = tag("div", copy, pin, reset, class_="gg-actions")
         self._note()
 
     def refresh(self) -> None:

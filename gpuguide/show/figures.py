@@ -74,7 +74,7 @@ def memory_by_gpu(decision: Decision, text: Text) -> Figure:
     data = _stacked(text, "part", parts, labels, unit="GiB")
     data.append(
         {
-            "type": "scatter", "mode": "markers", "name": text("chart.usable"), "x": _plain(usable), "y": labels,
+            "type": "scatter", "mode": "markers", "name": text("chart.usable"), "x": plain(usable), "y": labels,
             "marker": {
                 "symbol": "line-ns", "size": ROW_HEIGHT - 6, "color": token("limit"),
                 "line": {"width": 3, "color": [token(fit) for fit in rows["fit"]]},
@@ -124,10 +124,10 @@ def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int) -> Figu
     low, mid, high = (_column(rows, f"cost_total_{band}_usd") * rate for band in ("low", "typical", "high"))
     data.append(
         {
-            "type": "scatter", "mode": "markers", "name": text("chart.range"), "x": _plain(mid), "y": labels,
+            "type": "scatter", "mode": "markers", "name": text("chart.range"), "x": plain(mid), "y": labels,
             "marker": {"size": 6, "color": token("ink")},
             "error_x": {
-                "type": "data", "symmetric": False, "array": _plain(high - mid), "arrayminus": _plain(mid - low),
+                "type": "data", "symmetric": False, "array": plain(high - mid), "arrayminus": plain(mid - low),
                 "color": token("ink"), "thickness": 1.5, "width": 5,
             },
             "text": [text.band("money", *ends) for ends in zip(low / rate, high / rate, strict=True)],
@@ -171,7 +171,7 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
         data.append(
             {
                 "type": "scatter", "mode": "markers" if colour == "faded" else "lines+markers", "name": text(name),
-                "x": _plain(time[place]), "y": _plain(cost[place]), "text": [said[index] for index in place],
+                "x": plain(time[place]), "y": plain(cost[place]), "text": [said[index] for index in place],
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {"size": 7 if colour == "faded" else 10, "color": token(colour)},
                 "line": {"color": token(colour), "width": 1.5, "dash": "dot"},
@@ -212,7 +212,7 @@ def lines(
     """Lines over a logarithmic axis: `mark` is where the reader stands, `said_x` words the ticks (None: time)."""
     data = [
         {
-            "type": "scatter", "mode": "lines+markers", "name": name, "x": _plain(xs), "y": _plain(ys),
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": plain(xs), "y": plain(ys),
             "line": {"color": token(colour), "width": 2.5, "dash": dash}, "marker": {"size": 7, "color": token(colour)},
         }
         for (colour, dash), (name, (xs, ys)) in zip(SERIES, series.items(), strict=False)
@@ -255,7 +255,7 @@ def _stacked(
     whole = sum(parts.values(), start=np.zeros(len(labels)))
     return [
         {
-            "type": "bar", "orientation": "h", "name": text(f"{group}.{part}"), "x": _plain(size), "y": labels,
+            "type": "bar", "orientation": "h", "name": text(f"{group}.{part}"), "x": plain(size), "y": labels,
             "hovertemplate": f"%{{y}}<br>{text(f'{group}.{part}')}: %{{x:,.3~r}} {unit}<extra></extra>",
             "marker": {"color": token((colours or {}).get(part, part)), "line": {"width": 1, "color": token("card")}},
         }
@@ -350,7 +350,7 @@ def _column(rows: pd.DataFrame, name: str) -> Floats:
     return rows[name].to_numpy(dtype=np.float64)
 
 
-def _plain(values: Any) -> list[float | None]:
+def plain(values: Any) -> list[float | None]:
     """Short numbers for the wire; not-a-number as null."""
     numbers = np.asarray(values, dtype=np.float64).tolist()
     return [float(f"{number:.4g}") if np.isfinite(number) else None for number in numbers]

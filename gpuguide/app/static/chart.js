@@ -82,6 +82,9 @@ function render({ model, el }) {
     layout.width = width;
     explain(traces);
     library.react(picture, traces, layout, CONFIG);
+    if (!drawn) picture.on("plotly_click", ({ points }) => {
+      if (points[0]?.customdata !== undefined) model.send({ kind: "click", point: points[0].customdata });
+    });
     picture.dataset.drawn = ++drawn;
   }
   // A legend of the page's own wraps as words do, and a screen reader can read it.
@@ -92,8 +95,9 @@ function render({ model, el }) {
     legend.dataset.shown = wanted;
     legend.replaceChildren(...shown.map(({ name, type, marker, line }) => {
       const entry = document.createElement("li"), sign = document.createElement("i");
-      sign.className = type === "bar" ? "bar" : marker?.symbol?.startsWith("line") ? "limit" : "dot";
-      sign.style.background = marker?.color ?? line?.color;
+      sign.className = type === "bar" ? "bar" : marker === undefined ? "line" : marker?.symbol?.startsWith("line") ? "limit" : "dot";
+      sign.style.background = line?.color ?? marker?.color;
+      if (marker?.line?.width && sign.className === "dot") sign.style.boxShadow = `inset 0 0 0 2px ${marker.line.color}`;
       entry.append(sign, name);
       return entry;
     }));

@@ -24,20 +24,28 @@ function render({ model, el }) {
     if (root().contains(link) && /^[a-z]+(\?|$)/.test(href)) link.setAttribute("href", href.replace(/^[a-z]+/, "$&.ipynb"));
   }, { signal, capture: true });
 
+  // ---- scenarios kept for comparison, in this browser only -------------------------------------------------------
+  function pinned() {
+    try { return JSON.parse(localStorage.getItem("gg-pins")) ?? []; } catch { return []; }
+  }
+  function done(target) {
+    const before = target.textContent;
+    target.textContent = target.dataset.done;
+    setTimeout(() => { target.textContent = before; }, 2000);
+  }
+
   // ---- clicks on marked elements ---------------------------------------------------------------------------------
   document.addEventListener("click", (event) => {
-    const target = event.target.closest?.("[data-set],[data-download],[data-copy],[data-toggle],[data-only]");
+    const target = event.target.closest?.("[data-set],[data-download],[data-copy],[data-toggle],[data-pin]");
     if (!target || !root().contains(target)) return;
-    const { set, download, copy, toggle, only } = target.dataset;
+    const { set, download, copy, toggle, pin } = target.dataset;
     if (set) send({ kind: "set", values: JSON.parse(set) });
     if (download) send({ kind: "download", what: download });
-    if (copy !== undefined) {
-      const said = target.dataset.done;
-      const before = target.textContent;
-      navigator.clipboard?.writeText(location.href).then(() => {
-        target.textContent = said;
-        setTimeout(() => { target.textContent = before; }, 2000);
-      });
+    if (copy !== undefined) navigator.clipboard?.writeText(location.href).then(() => done(target));
+    if (pin !== undefined) {
+      const others = pinned().filter((query) => query !== model.get("pin"));
+      localStorage.setItem("gg-pins", JSON.stringify([...others, model.get("pin")].slice(-4)));
+      done(target);
     }
     if (toggle) {
       const open = root().classList.toggle(toggle);
@@ -51,6 +59,7 @@ function render({ model, el }) {
     if (!link || !root().contains(link) || !ownPage()) return;
     const carry = link.closest("[data-carry]").dataset.carry.split(","), here = new URLSearchParams(location.search);
     const kept = new URLSearchParams([...here].filter(([key]) => carry.includes(key)));
+    if (/compare$/.test(link.pathname)) pinned().forEach((query, place) => kept.set("abcd"[place], query));
     if (!kept.has("language")) kept.set("language", model.get("language"));
     link.search = kept;
   }, { signal, capture: true });
@@ -116,6 +125,10 @@ function render({ model, el }) {
     if (!ownPage() || !model.get("tick")) return;
     const query = model.get("query");
     const wanted = location.pathname + (query ? `?${query}` : "") + location.hash;
+    if (/compare$/.test(location.pathname)) {
+      const here = new URLSearchParams(query);
+      localStorage.setItem("gg-pins", JSON.stringify([..."abcd"].filter((place) => here.get(place)).map((place) => here.get(place))));
+    }
     if (wanted !== location.pathname + location.search + location.hash) history.replaceState(null, "", wanted);
   }
   function drawn() {
