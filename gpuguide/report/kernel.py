@@ -16,6 +16,7 @@ from gpuguide.errors import GuideError, UnknownName, nearest
 from gpuguide.report.document import PARAMETERS
 
 NOTEBOOK = "report.ipynb"
+ENGINE = "gpuguide-warm"
 QUIET = "--IPKernelApp.log_level=40"
 """A kernel on this machine's own loopback need not warn of others that could listen."""
 CLEAN_SLATE = "get_ipython().reset(new_session=False); get_ipython().history_manager.reset()"
@@ -62,6 +63,7 @@ class WarmKernel:
         self._manager = KernelManager(kernel_spec_manager=Here())
         self._manager.start_kernel()
         known_parameters()  # imports papermill while the kernel starts
+        _register()
         logging.getLogger("papermill").setLevel(logging.ERROR)  # its warnings are our sentences
         self._client = self._manager.blocking_client()
         self._client.start_channels()
@@ -94,12 +96,33 @@ class WarmKernel:
         self._client.execute_interactive(CLEAN_SLATE, silent=True, timeout=60, output_hook=lambda _: None)
         try:
             notebook = papermill.execute_notebook(
-                notebook_path(), None, parameters=dict(parameters), progress_bar=False, km=self._manager,
-                request_save_on_cell_execute=False, autosave_cell_every=0,
+                notebook_path(), None, parameters=dict(parameters), engine_name=ENGINE, progress_bar=False,
+                kernel_manager=self._manager, request_save_on_cell_execute=False, autosave_cell_every=0,
             )  # fmt: skip
         except papermill.PapermillExecutionError as error:
             raise _in_words(error) from None
         return Executed(notebook, _seconds_of_cells(notebook), time.perf_counter() - started)
+
+
+@lru_cache(maxsize=1)
+def _register() -> None:
+    """Teach papermill to run a notebook in a kernel that is there already, and to leave it there."""
+    from papermill.clientwrap import PapermillNotebookClient
+    from papermill.engines import NBClientEngine, papermill_engines
+
+    class Warm(NBClientEngine):  # type: ignore[misc]  # papermill ships no types
+        """Papermill's own engine but for who owns the kernel; its sockets are closed after each notebook."""
+
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **given: Any) -> None:
+            client = PapermillNotebookClient(nb_man, km=given["kernel_manager"], kernel_name=kernel_name, timeout=None)
+            try:
+                client.execute()
+            finally:
+                if client.kc is not None:
+                    client.kc.stop_channels()
+
+    papermill_engines.register(ENGINE, Warm)
 
 
 def _in_words(error: Any) -> Exception:
