@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpuguide import Catalog, Question, Scenario, load_catalog
+
+collect_ignore = [path.name for path in Path(__file__).parent.glob("*.py") if not path.name.startswith("test_")]
+"""Scripts are run by themselves."""
 
 SCENARIOS: dict[str, dict[str, object]] = {
     "lora": {"workload": "lora", "model": "llama-3.1-8b"},

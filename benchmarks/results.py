@@ -1,0 +1,331 @@
+"""
+Makes benchmarks/RESULTS.md of the figures that the scripts here left in .benchmarks; measures what is named first.
+
+usage: python benchmarks/results.py [functions] [processes] [browser] [users] [peers]     without names: only writes
+
+Every figure in RESULTS.md comes from such a run; nothing in it is typed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from measured import FIGURES, ROOT, environment
+
+HERE = ROOT / "benchmarks"
+FUNCTIONS = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "benchmarks",
+    "-q",
+    "--benchmark-enable",
+    "--benchmark-timer=time.process_time",
+    "--benchmark-max-time=3",
+    "--benchmark-columns=min,median,rounds",
+    "--benchmark-json=.benchmarks/functions.json",
+]
+COMMANDS: dict[str, list[str]] = {
+    "functions": FUNCTIONS,
+    "processes": [sys.executable, "benchmarks/processes.py"],
+    "browser": [sys.executable, "benchmarks/browser.py"],
+    "users": [sys.executable, "benchmarks/users.py"],
+    "peers": [sys.executable, "benchmarks/peers.py"],
+}
+TARGETS = {
+    "test_warm[lora]": 15,
+    "test_warm[qlora]": 15,
+    "test_warm[full]": 15,
+    "test_warm[serve]": 15,
+    "test_load_catalog": 150,
+}
+"""Medians we want to stay below. [ms]"""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lines of a Markdown table, first column left, the others right."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return [*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows), ""]
+
+
+def ms(seconds: float | None) -> str:
+    """Seconds as milliseconds."""
+    if seconds is None:
+        return "-"
+    value = seconds * 1e3
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.3f}"
+
+
+def s(seconds: float | None) -> str:
+    """Seconds with two digits."""
+    return "-" if seconds is None else f"{seconds:.2f}"
+
+
+def stamp(run: dict[str, Any]) -> str:
+    """When and with what a section was measured."""
+    commit = f", commit {run['commit']}" if run["commit"] else ""
+    return (
+        f"Measured {run['measured']}{commit}: `{run['command'].strip()}`, Python {run['python']}, {run['system']}, "
+        f"{run['cores']} cores shared with other work (load {run['load']} before, {run['load_after']} after)."
+    )
+
+
+def functions(run: dict[str, Any]) -> list[str]:
+    """Functions, by pytest-benchmark."""
+    lines = [
+        "## Answers and estimates in one process",
+        "",
+        f"{stamp(run)} Processor time of one core, which other work on the machine disturbs least.",
+        "",
+    ]
+    by_name = {one["name"]: one for one in run["benchmarks"]}
+    warm = []
+    for name, one in by_name.items():
+        if name.startswith("test_warm"):
+            more, stats = one["extra_info"], one["stats"]
+            target = TARGETS.get(name)
+            warm.append(
+                (
+                    name.removeprefix("test_warm[").rstrip("]"),
+                    ms(stats["min"]),
+                    ms(stats["median"]),
+                    target or "-",
+                    f"{more['offers']:,}",
+                    more["shapes"],
+                    f"{more['plans']:,}",
+                    f"{more['ranked']:,}",
+                )
+            )
+    lines += ["The whole market ranked, the question known and the answer not:", ""]
+    lines += table(
+        ("workload", "least [ms]", "median [ms]", "target [ms]", "offers", "machine shapes", "legal plans", "ranked"),
+        warm,
+    )
+    others = {
+        "test_slider": "a slider step: scenario checked and resolved, market ranked, ten rows as a table",
+        "test_cold": "first answer of a process: tables read, market joined, ranked",
+        "test_load_catalog": "all tables read and checked, market joined (target 150 ms)",
+        "test_resolve": "a scenario resolved against tables in memory",
+        "test_ranking_as_csv": "the whole ranking as CSV",
+        "test_remedies": "what would help: an answer of its own for each remedy",
+    }
+    rows = []
+    for start, said in others.items():
+        for name, one in by_name.items():
+            if name == start or name.startswith(f"{start}["):
+                which = f" ({name.partition('[')[2].rstrip(']')})" if "[" in name else ""
+                rows.append((said + which, ms(one["stats"]["min"]), ms(one["stats"]["median"])))
+    lines += table(("what", "least [ms]", "median [ms]"), rows)
+    rates = []
+    for name, one in by_name.items():
+        if "pairs" in one["extra_info"] and name.startswith(("test_memory", "test_speed", "test_serving")):
+            pairs = one["extra_info"]["pairs"]
+            rates.append(
+                (
+                    name.removeprefix("test_").replace("_", " ").replace("[", ", ").rstrip("]"),
+                    f"{pairs:,}",
+                    f"{pairs / one['stats']['min'] / 1e6:.2f}",
+                    f"{pairs / one['stats']['median'] / 1e6:.2f}",
+                )
+            )
+    lines += [
+        "Pairs of plan and machine that one core estimates a second (memory with its band of three, time typical):",
+        "",
+    ]
+    return lines + table(("estimate", "pairs at once", "best [million/s]", "median [million/s]"), sorted(rates))
+
+
+def processes(run: dict[str, Any]) -> list[str]:
+    """Commands from nothing."""
+    rows = [
+        (
+            f"`{one['command']}`",
+            s(one["wall_s"]["min"]),
+            s(one["wall_s"]["p50"]),
+            s(one["cpu_s"]["min"]),
+            s(one["cpu_s"]["p50"]),
+        )
+        for one in run["figures"]
+    ]
+    least = {one["command"]: one["cpu_s"]["min"] for one in run["figures"]}
+    bare, own = least["import numpy, pandas, pydantic"], least["import gpuguide"]
+    used = least["import numpy, pandas; from pydantic import BaseModel"]
+    return [
+        "## Commands from nothing",
+        "",
+        stamp(run),
+        "",
+        *table(("command", "least [s]", "median [s]", "least CPU [s]", "median CPU [s]"), rows),
+        f"`import gpuguide` takes {own / bare:.2f} times what `import numpy, pandas, pydantic` takes, and "
+        f"{own / used:.2f} times what these take once pydantic is used.",
+        "",
+    ]
+
+
+def browser(run: dict[str, Any]) -> list[str]:
+    """Chromium."""
+    rows = []
+    for one in run["figures"]:
+        step, chart = one["step_ms"], one["chart_s"]
+        rows.append(
+            (
+                one["page"],
+                s(one["answer_s"]["p50"]),
+                s(chart["p50"]),
+                s(chart["max"]),
+                f"{step['p50']:.0f}" if step else "-",
+                f"{step['p95']:.0f}" if step else "-",
+                step["count"] if step else 0,
+                one["lost"],
+            )
+        )
+    return [
+        "## In a browser",
+        "",
+        f"{stamp(run)} Kernel, server and Chromium on the same cores; a page is opened by a browser new to it; "
+        "a step is timed in the page, from the key press on a slider to the frame after the chart has been redrawn.",
+        "",
+        *table(
+            ("page", "answer [s]", "first chart [s]", "slowest [s]", "step p50 [ms]", "step p95 [ms]", "steps", "lost"),
+            rows,
+        ),
+    ]
+
+
+def users(run: dict[str, Any]) -> list[str]:
+    """Many readers."""
+    rows = []
+    for one in run["figures"]:
+        step, arrive = one["step_s"], one["arrive_s"]
+        rows.append(
+            (
+                one["users"],
+                one["opened"],
+                s(arrive["p50"]),
+                s(arrive["max"]),
+                ms(step["p50"]) if step else "-",
+                ms(step["p95"]) if step else "-",
+                one["lost"],
+                ms(one["server_cpu_s_per_step"]),
+                f"{one['server_cores_busy']:.2f}",
+                f"{one['kb_per_step']:.0f}",
+                f"{one['mb_per_reader']:.0f}",
+                f"{one['mb_all']:,.0f}",
+            )
+        )
+    return [
+        "## Many readers at once",
+        "",
+        f"{stamp(run)} Websocket clients on the same machine that speak the page's protocol: each opens a page, waits "
+        "until everybody is there, then moves a slider again and again. Memory counts shared pages once.",
+        "",
+        *table(
+            (
+                "readers",
+                "served",
+                "page p50 [s]",
+                "slowest [s]",
+                "step p50 [ms]",
+                "step p95 [ms]",
+                "steps lost",
+                "server CPU a step [ms]",
+                "cores busy",
+                "kB a step",
+                "MB a reader",
+                "MB in all",
+            ),
+            rows,
+        ),
+    ]
+
+
+def peers(run: dict[str, Any]) -> list[str]:
+    """Other estimators."""
+    lines = [
+        "## Beside other estimators",
+        "",
+        f"{stamp(run)} Each in an environment of its own, asked in turn on the same machine; model files come from a "
+        "stand-in on this machine. Warm is the same command again inside one process. They answer different things, as "
+        "the last column says.",
+        "",
+    ]
+    for question in dict.fromkeys(one["question"] for one in run["figures"]):
+        rows = []
+        for one in run["figures"]:
+            if one["question"] != question:
+                continue
+            if one["wrong"]:
+                rows.append((one["peer"], one["version"], "-", "-", "-", one["wrong"]))
+            else:
+                warm = one["warm_s"]
+                rows.append(
+                    (
+                        one["peer"],
+                        one["version"],
+                        s(one["cold_s"]["min"]),
+                        s(one["cold_s"]["p50"]),
+                        ms(warm["p50"]) if warm else "-",
+                        one["answers"],
+                    )
+                )
+        lines += [f"{question}:", ""]
+        lines += table(
+            ("estimator", "version", "from nothing, least [s]", "median [s]", "warm, median [ms]", "answers"), rows
+        )
+    return lines
+
+
+SECTIONS = {"functions": functions, "processes": processes, "browser": browser, "users": users, "peers": peers}
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """Figures of one script, if it has run."""
+    path = FIGURES / f"{name}.json"
+    if not path.is_file():
+        return None
+    run: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return run
+
+
+def measure(name: str) -> None:
+    """Run one script; what pytest-benchmark leaves out of its file is added to it."""
+    FIGURES.mkdir(exist_ok=True)
+    started = environment()
+    numbers = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    subprocess.run(COMMANDS[name], cwd=ROOT, check=True, env=os.environ | numbers)
+    if name == "functions":
+        run = read(name) or {}
+        words = ["python" if word == sys.executable else word for word in COMMANDS[name]]
+        run |= started | {"command": " ".join(words), "load_after": round(os.getloadavg()[0], 1)}
+        (FIGURES / "functions.json").write_text(json.dumps(run), encoding="utf-8")
+
+
+def main() -> None:
+    unknown = [name for name in sys.argv[1:] if name not in COMMANDS]
+    if unknown:
+        raise SystemExit(f"no benchmark named {unknown[0]!r}; there are {', '.join(COMMANDS)}")
+    for name in sys.argv[1:]:
+        measure(name)
+    runs = {name: run for name in SECTIONS if (run := read(name)) is not None}
+    lines = [
+        "# Measured speed",
+        "",
+        "Written by `python benchmarks/results.py` from its own runs; with the names `functions processes browser users "
+        "peers` it repeats them. Least values say what the code costs, medians what a busy machine made of it.",
+        "",
+    ]
+    for name, run in runs.items():
+        lines += SECTIONS[name](run)
+    versions = next((run["versions"] for run in runs.values() if "versions" in run), {})
+    if versions:
+        lines += ["Versions: " + ", ".join(f"{name} {number}" for name, number in versions.items()) + "."]
+    (HERE / "RESULTS.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
