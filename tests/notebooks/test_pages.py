@@ -10,7 +10,10 @@ import pytest
 from gpuguide.app.declaration import PAGES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-CHECK = 'print(type(page).__name__, page.scenario.workload, page.scenario.model, "|", page.said)'
+CHECK = """
+said = [view.value for view in page._views.values() if hasattr(view, "value")]
+print(page.browser.language, page, page._error.value, page.browser.query, page.browser.pin, said)
+"""
 
 RUNS = {  # other parameters, and words that the verdict must hold
     "index": ({"workload": "qlora", "model": "llama-3.1-70b", "language": "tr"}, "kiralayın"),
@@ -18,6 +21,9 @@ RUNS = {  # other parameters, and words that the verdict must hold
     "train": ({"workload": "pretrain", "params_b": 1.5, "train_tokens": 3e10}, "Rent"),
     "finetune": ({"workload": "lora", "model": "llama-3.1-70b", "sequence_length": 2048}, "Rent"),
     "serve": ({"model": "deepseek-v3", "max_context": 16384, "concurrency": 32, "language": "tr"}, "milyon token"),
+    "media": ({"workload": "audio", "model": "whisper-large-v3", "items": 50}, "Rent"),
+    "compare": ({"a": {"workload": "lora", "model": "qwen2.5-7b"}, "c": {"workload": "qlora"}}, "qwen2.5-7b, LoRA"),
+    "accuracy": ({"table": "decode_throughput:prefill", "find": "H100"}, "decode_throughput:prefill"),
     "scale": ({"params_b": 70.0, "train_tokens": 1e12}, "Rent"),
     "spot": ({"workload": "qlora", "model": "llama-3.1-8b", "train_tokens": 1e7}, "Rent"),
 }
@@ -61,5 +67,5 @@ def test_other_parameters(name, tmp_path):
     )
     said = done.cells[-1].outputs[0].text
     assert words in said
+    assert said.startswith(given.get("language") or "en")
     assert given.get("model", "") in said
-    assert given.get("workload", "") in said
