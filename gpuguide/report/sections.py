@@ -262,6 +262,8 @@ def time_of(decision: Decision, text: Text) -> Html:
     row = best.to_dict()
     lines: list[tuple[str, str]] = []
     for name, form, scale in TIMES:
+        if name == "hours" and decision.scenario.workload == "serve":
+            continue  # a month, rented whatever the speed
         if f"{name}_typical" in row and row[f"{name}_typical"] == row[f"{name}_typical"]:
             low, typical, high = (row[f"{name}_{band}"] * scale for band in ("low", "typical", "high"))
             ranged = text.band(form, low, high)
