@@ -152,9 +152,10 @@ def matmul_flops_per_s(*, nodes: Nodes, precision: str, fp8_share: Number = 1.0,
     reached = nodes.measured_bf16_flops
     unmeasured = np.isnan(reached)
     if np.any(unmeasured):
-        share = [REACHED_SHARE.get(str(name), OTHER_SHARE) for name in nodes.architecture[unmeasured]]
+        names = nodes.architecture[unmeasured].tolist()
+        share = {name: REACHED_SHARE.get(name, OTHER_SHARE) for name in set(names)}
         reached = reached.copy()
-        reached[unmeasured] = peak[unmeasured] * np.array(share)
+        reached[unmeasured] = peak[unmeasured] * np.fromiter(map(share.__getitem__, names), np.float64, len(names))
     if precision in ("fp32", "tf32"):
         plain = nodes.flops["fp32"] * FP32_SHARE
         return plain if precision == "fp32" else np.fmax(nodes.flops["tf32"] / peak * reached, plain)
