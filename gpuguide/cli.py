@@ -71,7 +71,7 @@ def main() -> None:
         _fail("the machine ran out of memory; ask a smaller question", 1)
     except OSError as error:
         _drop_output()
-        place = f" ({error.filename})" if error.filename else ""
+        place = f" ({short(error.filename, 200)})" if error.filename else ""
         _fail(f"a file cannot be read or written: {error.strerror or error}{place}", 2)
     except Exception as error:
         if os.environ.get("GPUGUIDE_DEBUG"):

@@ -96,7 +96,8 @@ def read_measurements(path: Path) -> pd.DataFrame:
 def _score(name: str, score: Scorer, frame: pd.DataFrame, catalog: Catalog) -> pd.DataFrame:
     """Scored rows; a row that cannot be read is skipped with its reason, whatever stands in it."""
     try:
-        return _finite(score(frame, catalog))
+        with np.errstate(all="ignore"):  # what is no number is skipped below
+            return _finite(score(frame, catalog))
     except KeyError as error:
         raise DataError(
             f"{name.partition(':')[0]}.csv", None, str(error).strip("'"), "this column is missing"

@@ -41,7 +41,7 @@ def _listed(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 MOST = 1e15  # of any other quantity: beyond all sense, and far from where sums of products overflow
-Positive = Annotated[float, Field(gt=0, le=MOST, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-9, le=MOST, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_CONTEXT)]

@@ -8,6 +8,7 @@ names.
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import math
 import string
 import tomllib
@@ -315,7 +316,8 @@ def _plain(text: str, decimal: str) -> str:
 
 @lru_cache(maxsize=20_000)
 def _decimal(number: float, pattern: str, locale: Locale) -> str:
-    return str(format_decimal(number, format=pattern, locale=locale))
+    with decimal.localcontext(prec=MOST_DIGITS):
+        return str(format_decimal(number, format=pattern, locale=locale))
 
 
 @lru_cache(maxsize=20_000)
@@ -325,4 +327,9 @@ def _money(amount: float, currency: str, locale: Locale, places: int) -> str:
         .pattern.split(";")[0]
         .replace("#,##0.00", f"#,##0.{'0' * places}".rstrip("."))
     )
-    return str(format_currency(amount, currency, pattern, locale=locale, currency_digits=False))
+    with decimal.localcontext(prec=MOST_DIGITS):
+        return str(format_currency(amount, currency, pattern, locale=locale, currency_digits=False))
+
+
+MOST_DIGITS = 340
+"""Digits of the largest float with six places; the usual 28 end in an error beyond 1e22."""
