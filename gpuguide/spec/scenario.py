@@ -81,7 +81,7 @@ class Scenario(BaseModel):
     max_position_embeddings: Tokens | None = Field(None, description="Longest context the model allows. [tokens]")
 
     # training
-    train_tokens: Annotated[float, Field(gt=0, le=MOST_TOKENS)] | None = Field(
+    train_tokens: Annotated[float, Field(ge=1, le=MOST_TOKENS)] | None = Field(
         None, description="Tokens to train on; default 20 per parameter to pre-train, 10 million to fine-tune. [tokens]"
     )
     sequence_length: Tokens | None = Field(
@@ -137,7 +137,7 @@ class Scenario(BaseModel):
     memory_utilization: Annotated[float, Field(gt=0.05, le=1.0)] | None = Field(
         None, description="Share of the card an engine may take; default the engine's own."
     )
-    hours_per_month: Annotated[float, Field(gt=0, le=744)] = Field(730.0, description="Hours rented a month. [h]")
+    hours_per_month: Annotated[float, Field(ge=0.01, le=744)] = Field(730.0, description="Hours rented a month. [h]")
     load: Literal["steady", "office", "bursts"] = Field("steady", description="Load pattern over the rented hours.")
 
     # media
@@ -154,10 +154,10 @@ class Scenario(BaseModel):
         None, description="Denoising steps; default the model's own."
     )
     batch: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="Items generated together.")
-    items: Annotated[float, Field(gt=0, le=1e12)] = Field(
+    items: Annotated[float, Field(ge=0.001, le=1e12)] = Field(
         1000, description="Items to make: images, clips or recordings."
     )
-    audio_seconds: Annotated[float, Field(gt=0, le=1e6)] = Field(60.0, description="Length of one recording. [s]")
+    audio_seconds: Annotated[float, Field(ge=0.01, le=1e6)] = Field(60.0, description="Length of one recording. [s]")
 
     # where
     gpu: Names = Field((), description="Accelerators allowed; all when empty.")
