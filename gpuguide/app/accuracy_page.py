@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 CARDS = (
     Card(key="scatter", draw=accuracy.scatter),
     Card(key="errors", draw=accuracy.errors),
-    Card(key="run", draw=accuracy.run, chart=False),
-    Card(key="worst", draw=accuracy.worst, chart=False),
+    Card(key="run", draw=accuracy.run, chart=False, wide=True),
+    Card(key="worst", draw=accuracy.worst, chart=False, wide=True),
     Card(key="summary", draw=accuracy.summary, chart=False, wide=True),
 )
 START = "training_memory"
@@ -111,15 +111,16 @@ class AccuracyPage(Shell):
         self._quiet = True
         self._list.value, self._search.value = self.table, self.find
         self._quiet = False
-        self._show("scatter", accuracy.scatter(rows, text, self.row))
+        said = accuracy.form_of(self.table, text)
+        self._show("scatter", accuracy.scatter(rows, text, said, self.row))
         self._show("errors", accuracy.errors(rows, text))
-        self._show("worst", accuracy.worst(rows, text))
+        self._show("worst", accuracy.worst(rows, text, said))
         picked = rows[rows["row_id"].astype(str) == self.row]
         inputs = self._inputs(self.row) if len(picked) else {}
         self._show(
             "run",
             accuracy.run(
-                {str(key): value for key, value in picked.iloc[0].items()} if len(picked) else None, inputs, text
+                {str(key): value for key, value in picked.iloc[0].items()} if len(picked) else None, inputs, text, said
             ),
         )
         self._summary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 1500
 WORST_FIRST = 40
+IN_BYTES = ("torch_memory", "training_memory", "training_memory_components")
+"""Tables whose values are bytes; the others are in the unit that their title names."""
 BINS = np.linspace(-1.0, 1.0, 41)
 """Edges of relative errors; what is beyond stands in the last bar of its side. [-]"""
 
@@ -34,20 +36,25 @@ def compared(scored: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def scatter(rows: pd.DataFrame, text: Text, chosen: str | None = None) -> Figure:
+def form_of(table: str, text: Text) -> Callable[[float], str]:
+    """How values of a table are written."""
+    return text.memory if table in IN_BYTES else text.number
+
+
+def scatter(rows: pd.DataFrame, text: Text, said: Callable[[float], str], chosen: str | None = None) -> Figure:
     """Estimate over measurement, one point a run; on the line both are equal."""
     shown = rows.head(MOST_POINTS)
     data: list[dict[str, Any]] = []
     for name, inside, colour in (("accuracy.inside", True, "series"), ("accuracy.outside", False, "series-2")):
         part = shown[shown["inside"] == inside]
-        said = [
-            f"{label}<br>{text('accuracy.hover', measured=text.number(measured), typical=text.number(typical))}"
+        words = [
+            f"{label}<br>{text('accuracy.hover', measured=said(measured), typical=said(typical))}"
             for label, measured, typical in zip(part["label"], part["measured"], part["typical"], strict=True)
         ]
         data.append(
             {
                 "type": "scatter", "mode": "markers", "name": text(name), "x": figures.plain(part["measured"]),
-                "y": figures.plain(part["typical"]), "customdata": [str(row) for row in part["row_id"]], "text": said,
+                "y": figures.plain(part["typical"]), "customdata": [str(row) for row in part["row_id"]], "text": words,
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {"size": 7, "color": token(colour), "opacity": 0.75},
             }
@@ -71,7 +78,7 @@ def scatter(rows: pd.DataFrame, text: Text, chosen: str | None = None) -> Figure
         )  # fmt: skip
     layout = figures.layout_of(text, height=440)
     every = pd.concat([rows["measured"], rows["typical"]]) if len(rows) else np.ones(1)
-    axis = figures.log_axis(every, text.compact)
+    axis = figures.log_axis(every, said)
     layout["xaxis"] |= {"title": {"text": text("accuracy.measured")}, **axis}
     layout["yaxis"] |= {"title": {"text": text("accuracy.estimated")}, **axis}
     return figures.figure(data, layout, text("accuracy.scatter_label", count=len(rows)))
@@ -130,7 +137,7 @@ def title(name: str, text: Text) -> str:
     return text.name("measured", name.replace(":", "_"))
 
 
-def worst(rows: pd.DataFrame, text: Text) -> Html:
+def worst(rows: pd.DataFrame, text: Text, said: Callable[[float], str]) -> Html:
     """The runs we are farthest off, so that nobody has to look for them."""
     if rows.empty:
         return empty(text("accuracy.none"))
@@ -139,11 +146,11 @@ def worst(rows: pd.DataFrame, text: Text) -> Html:
         button(str(label), class_="gg-link", data_set={"row": str(row)})
         for label, row in zip(shown["label"], shown["row_id"], strict=True)
     ]
-    bands = [f"{text.number(low)}–{text.number(high)}" for low, high in zip(shown["low"], shown["high"], strict=True)]
+    bands = [f"{said(low)}–{said(high)}" for low, high in zip(shown["low"], shown["high"], strict=True)]
     columns = [
         Column("accuracy.run", labels),
-        Column("accuracy.measured", [text.number(value) for value in shown["measured"]], number=True),
-        Column("accuracy.estimated", [bold(text.number(value)) for value in shown["typical"]], number=True),
+        Column("accuracy.measured", [said(value) for value in shown["measured"]], number=True),
+        Column("accuracy.estimated", [bold(said(value)) for value in shown["typical"]], number=True),
         Column("accuracy.band", bands, number=True),
         Column("accuracy.error", [text.percent(value) for value in shown["error"]], number=True),
     ]
@@ -151,11 +158,11 @@ def worst(rows: pd.DataFrame, text: Text) -> Html:
     return html_table(text, caption=caption, columns=columns)
 
 
-def run(row: Mapping[str, Any] | None, inputs: Mapping[str, Any], text: Text) -> Html:
+def run(row: Mapping[str, Any] | None, inputs: Mapping[str, Any], text: Text, said: Callable[[float], str]) -> Html:
     """One run: what was measured, what we say, where it was published, and every input we took from there."""
     if row is None:
         return empty(text("accuracy.pick"))
-    said = text("accuracy.hover", measured=text.number(row["measured"]), typical=text.number(row["typical"]))
+    sentence = text("accuracy.hover", measured=said(row["measured"]), typical=said(row["typical"]))
     known = {key: value for key, value in inputs.items() if value == value and value not in (None, "")}
     link = next((str(known.pop(key)) for key in ("source_url", "source_path_or_url") if key in known), "")
     source = str(known.pop("source_title", "") or known.get("source_id", ""))
@@ -165,5 +172,9 @@ def run(row: Mapping[str, Any] | None, inputs: Mapping[str, Any], text: Text) ->
         shown = join([source, " ", tag("small", link)])
     items = [[tag("dt", str(key)), tag("dd", str(value)[:300])] for key, value in known.items()]
     return join(
-        [tag("p", bold(str(row["label"])), ": ", said), tag("p", shown), tag("dl", items, class_="gg-plan gg-inputs")]
+        [
+            tag("p", bold(str(row["label"])), ": ", sentence),
+            tag("p", shown),
+            tag("dl", items, class_="gg-plan gg-inputs"),
+        ]
     )

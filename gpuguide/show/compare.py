@@ -95,7 +95,13 @@ def table(entries: Sequence[Entry], text: Text) -> Html:
         ]
     if not all(entry.decision.scenario.workload == "serve" for entry in entries):
         rows.append(("table.time", [_time(entry, best, text) for entry, best in zip(entries, bests, strict=True)]))
-    rows.append(("chart.run_cost", [_band(best, "cost_total_{}_usd", "money", text) for best in bests]))
+    month = all(entry.decision.scenario.workload == "serve" for entry in entries)
+    rows.append(
+        (
+            "table.cost_month" if month else "table.cost_run",
+            [_band(best, "cost_total_{}_usd", "money", text) for best in bests],
+        )
+    )
     head = tag("tr", tag("th", text("compare.what"), scope="col"), [tag("th", cell, scope="col") for cell in heads])
     body = [tag("tr", tag("th", text(key), scope="row"), [tag("td", cell) for cell in cells]) for key, cells in rows]
     whole = tag(

@@ -193,7 +193,10 @@ def step_time(decision: Decision, text: Text, count: int = 10) -> Figure:
     parts = {part: _column(rows, part) for part in STEP_PARTS if part in rows}
     data = _stacked(text, "step", parts, labels, unit="s", colours=STEP_PARTS)
     layout = layout_of(text, height=_height(max(len(rows), count), row=34), rows=labels)
-    layout["xaxis"] |= {"title": {"text": text("chart.seconds_per_step")}, "rangemode": "tozero"}
+    layout["xaxis"] |= {
+        "title": {"text": text("chart.seconds_per_batch" if decision.scenario.is_media else "chart.seconds_per_step")},
+        "rangemode": "tozero",
+    }
     return figure(data, layout, text("chart.step_label", count=len(rows)))
 
 

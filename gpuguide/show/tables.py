@@ -90,7 +90,11 @@ def _work_columns(decision: Decision, table: pd.DataFrame, text: Text) -> list[C
             Column("table.tokens_per_s", speed, number=True),
             Column("table.per_million", million, number=True),
         ]
-    return [Column("table.time", [text.hours(value) for value in table["hours_typical"]], number=True)]
+    time = [Column("table.time", [text.hours(value) for value in table["hours_typical"]], number=True)]
+    if decision.scenario.is_media:
+        thousand = [text.money(value) for value in table["usd_per_1000_items"]]
+        time.append(Column("table.per_thousand", thousand, number=True))
+    return time
 
 
 def _cost_key(decision: Decision) -> str:

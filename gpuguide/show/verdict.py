@@ -76,7 +76,11 @@ def tiles(decision: Decision, text: Text) -> Html:
     else:
         left, all_offers = len(decision.best_first), max((count for _, count in decision.funnel), default=0)
         items.append(_tile(text, best, "hours", "hours_{}", text("tile.time")))
-        items.append(_plain_tile(text.count(left), text("tile.offers", all=text.count(all_offers))))
+        if decision.scenario.is_media:
+            thousand = NOTHING if best is None else text.money(best["usd_per_1000_items"])
+            items.append(_plain_tile(thousand, text("tile.per_thousand")))
+        else:
+            items.append(_plain_tile(text.count(left), text("tile.offers", all=text.count(all_offers))))
     return tag("dl", items, class_="gg-tiles")
 
 

@@ -80,6 +80,7 @@ function render({ model, el }) {
       keys.reduce((part, key) => (part[key] ??= {}), layout)[last] = value;
     });
     layout.width = width;
+    picture.style.minHeight = `${layout.height}px`;
     explain(traces);
     library.react(picture, traces, layout, CONFIG);
     if (!drawn) picture.on("plotly_click", ({ points }) => {
