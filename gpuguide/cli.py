@@ -19,7 +19,7 @@ import typer
 
 from gpuguide.commands import register
 from gpuguide.commands.calibration import print_cross_validation
-from gpuguide.commands.own import Assumed, catalog_with
+from gpuguide.commands.own import Assumed, catalog_with, use_everywhere
 from gpuguide.errors import GuideError, short
 from gpuguide.spec.link import ADDRESS, link_of
 
@@ -305,6 +305,7 @@ register(app)
 def app_(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 8866,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+    assumptions: Assumed = None,
 ) -> None:
     """
     Serve the pages with Voila on this machine.
@@ -315,6 +316,8 @@ def app_(
         from gpuguide.app.serve import run
     except ImportError as error:
         _missing_extra("app", error)
+    if assumptions is not None:
+        use_everywhere(assumptions)
     if open_browser:
         import threading
         import webbrowser

@@ -18,9 +18,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.accuracy import serving_speed, training_memory, training_speed
-from gpuguide.accuracy.own import Band, replaced
 from gpuguide.accuracy.report import score_folder
 from gpuguide.accuracy.scorers import all_scorers
+from gpuguide.catalog.own import Band, replaced
 from gpuguide.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ Everything the package knows before a question is asked: models, GPUs, formats, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
@@ -18,6 +19,7 @@ from gpuguide.catalog import media, offers, resolve, shapes
 from gpuguide.catalog.formats import assumptions_from_table, rows_by_name
 from gpuguide.catalog.gpus import gpus_from_table
 from gpuguide.catalog.models import Models
+from gpuguide.catalog.own import VARIABLE, with_assumptions
 from gpuguide.catalog.package import data_folder, read_table
 from gpuguide.catalog.typical import with_architecture_keys
 from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest
@@ -287,7 +289,8 @@ def load_catalog(folder: Path | str | None = None) -> Catalog:
 
 @lru_cache(maxsize=4)
 def _loaded(folder: Path | None) -> Catalog:
-    return Catalog(folder)
+    own = os.environ.get(VARIABLE)
+    return with_assumptions(Catalog(folder), Path(own)) if own else Catalog(folder)
 
 
 def _names(field: str, names: Sequence[str]) -> Sequence[str]:

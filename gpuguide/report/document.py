@@ -281,8 +281,8 @@ NOTEBOOK = ("In", "Out", "exit", "quit", "open", "get_ipython", "Report", "repor
 @lru_cache(maxsize=4)
 def catalog_for(assumptions: str = "", today: str = "") -> Catalog:
     """The shipped catalog, with the user's own assumptions and day where given; kept while the kernel lives."""
-    from gpuguide.accuracy.own import with_assumptions
     from gpuguide.catalog.catalog import Catalog, load_catalog
+    from gpuguide.catalog.own import with_assumptions
 
     catalog = Catalog(today=dt.date.fromisoformat(today)) if today else load_catalog()
     return with_assumptions(catalog, Path(assumptions)) if assumptions else catalog

@@ -193,8 +193,8 @@ def compute(grid: Grid, settings: Settings, first: int, last: int) -> bytes | st
 
 @lru_cache(maxsize=2)
 def _catalog(settings: Settings) -> Catalog:
-    from gpuguide.accuracy.own import parse_assumptions, replaced
     from gpuguide.catalog.catalog import Catalog
+    from gpuguide.catalog.own import parse_assumptions, replaced
 
     catalog = Catalog(today=dt.date.fromisoformat(settings.today))
     if settings.assumptions:

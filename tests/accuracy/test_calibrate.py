@@ -10,8 +10,8 @@ import pytest
 from gpuguide import DataError, Scenario, UnknownName, decide, load_catalog
 from gpuguide.accuracy import calibrate as module
 from gpuguide.accuracy.calibrate import LEAST_RUNS, calibrate, cross_validate, toml_of
-from gpuguide.accuracy.own import read_assumptions, replaced, with_assumptions
 from gpuguide.accuracy.report import score_folder
+from gpuguide.catalog.own import read_assumptions, replaced, with_assumptions
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "measurements.md"
 SOURCE = "mosaic_llmfoundry_h100_large"
@@ -161,3 +161,18 @@ def test_examples_of_the_documentation_can_be_scored(tmp_path):
     assert len(names) == 4
     assert set(rows["skip"].fillna("")) == {""}, rows[rows["skip"] != ""][["table", "skip"]]
     assert (rows["typical"] > 0).all()
+
+
+def test_pages_answer_with_the_file_the_environment_names(tmp_path, monkeypatch):
+    """`gpuguide app --assumptions`: kernels of the pages inherit the variable."""
+    from gpuguide.catalog import catalog as module_of_catalog
+    from gpuguide.catalog.own import VARIABLE
+
+    file = tmp_path / "mine.toml"
+    file.write_text("compute_matmul_share = 0.41", "utf-8")
+    monkeypatch.setenv(VARIABLE, str(file))
+    module_of_catalog._loaded.cache_clear()
+    try:
+        assert load_catalog().assumptions.value("compute_matmul_share") == 0.41
+    finally:
+        module_of_catalog._loaded.cache_clear()
