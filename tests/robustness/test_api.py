@@ -36,7 +36,7 @@ JUNK = [
 
 def named(value: object) -> str:
     try:
-        return repr(value)[:30]
+        return "an object" if type(value) is object else repr(value)[:30]
     except ValueError:
         return "a number of 5000 digits"
 
