@@ -20,8 +20,8 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "images" / "memory.png"
-PAGE = "memory?workload=full&model=llama-3.1-8b&gpus=8&language=en"
-SIZE = {"width": 1280, "height": 860}
+PAGE = "memory?workload=qlora&model=llama-3.1-70b&language=en"
+SIZE = {"width": 1280, "height": 1120}
 
 
 def free_port() -> int:
