@@ -221,3 +221,28 @@ def test_static_files_are_packed_and_kept(server):
         assert reply.headers["Content-Encoding"] == "gzip"
         assert "immutable" in reply.headers["Cache-Control"]
         assert len(reply.read()) < 1_700_000
+
+
+def test_pinned_scenarios_stand_side_by_side(visit):
+    """Pinned on one page, compared on another, and kept when a column is taken away."""
+    page = visit.open("/memory?concurrency=32", width=1280)
+    page.get_by_role("button", name="Pin to compare").click()
+    visit.after(page, lambda: page.get_by_role("button", name="QLoRA of 70B").click())
+    page.get_by_role("button", name="Pin to compare").click()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    page.wait_for_url("**/compare?*")
+    visit.settled(page)
+    heads = page.locator(".gg-compare thead th a")
+    assert heads.count() == 2
+    assert "QLoRA" in heads.nth(1).inner_text()
+    visit.after(page, lambda: page.get_by_role("button", name="Remove").first.click())
+    assert heads.count() == 1
+    assert not visit.complaints
+
+
+def test_a_clicked_point_shows_its_source(visit):
+    """Accuracy without a way to check it."""
+    page = visit.open("/accuracy?table=training_memory", width=1280)
+    visit.after(page, lambda: page.locator(".gg-card-worst tbody button").first.click())
+    assert "row=" in page.url
+    assert page.locator(".gg-inputs dt").count() > 5
