@@ -47,6 +47,9 @@ IDLE_S = 45 * 60
 ALONE_S = 120
 """A kernel that no browser is connected to is kept so long, for a connection that was lost for a moment. [s]"""
 MOST_KERNELS = 60
+PING_MS, PONG_MS = 10_000, 30_000
+"""A browser is asked so often whether it is there, and given up when it was silent so long. The first question comes after
+one interval, so that a limit of one interval would cut everybody off. [ms]"""
 YEAR_S = 365 * 24 * 3600
 
 
@@ -193,12 +196,18 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
     app.initialize([])
     # Our notebooks are shown by us: whether somebody trusts their outputs is no question here.
     app.log.addFilter(lambda record: "is not trusted" not in record.getMessage())
+    # Tornado takes the same two settings for seconds and finds the longer one odd; jupyter_server sends the pings.
+    logging.getLogger("tornado.general").addFilter(lambda record: "websocket_ping" not in record.getMessage())
     loopback = host in LOOPBACK
     app.ip, app.port, app.port_retries, app.open_browser = host, port, 0, False
     app.root_dir = str(folder)
     app.log_level = logging.WARNING
     # Names of this machine only, so that a page elsewhere cannot reach in through a name of its own.
-    app.tornado_settings = {"allow_remote_access": not loopback, "ws_ping_timeout": 30_000}
+    app.tornado_settings = {
+        "allow_remote_access": not loopback,
+        "ws_ping_interval": PING_MS,
+        "ws_ping_timeout": PONG_MS,
+    }
     config = app.voila_configuration
     config.template, config.theme, config.show_tracebacks = "gpuguide", "light", False
     config.allow_template_override = config.allow_theme_override = "NO"
