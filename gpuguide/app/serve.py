@@ -48,8 +48,8 @@ ALONE_S = 120
 """A kernel that no browser is connected to is kept so long, for a connection that was lost for a moment. [s]"""
 MOST_KERNELS = 60
 PING_MS, PONG_MS = 10_000, 30_000
-"""A browser is asked so often whether it is there, and given up when it was silent so long. The first question comes after
-one interval, so that a limit of one interval would cut everybody off. [ms]"""
+"""A browser is asked so often whether it is there, and given up when it was silent so long. The first question comes
+after one interval: a limit of one interval would cut everybody off. [ms]"""
 YEAR_S = 365 * 24 * 3600
 
 
