@@ -133,7 +133,7 @@ def test_the_notebook_is_short_and_has_no_outputs():
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
     assert all(not cell["outputs"] for cell in code)
-    assert [cell["source"].split("report.")[-1].split("(")[0] for cell in code[1:]] == list(SECTIONS)
+    assert ["".join(cell["source"]).split("report.")[-1].split("(")[0] for cell in code[1:]] == list(SECTIONS)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
