@@ -1,0 +1,124 @@
+"""What stands in deploy/ names files, addresses and limits that exist, since no test can start a cluster."""
+
+import ast
+import inspect
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from traitlets.config import Config
+
+from gpuguide.app import serve
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+MB_PER_READER = 110
+"""A little more than `benchmarks/RESULTS.md` says. [MB]"""
+
+
+def lines(word: str) -> list[str]:
+    """Arguments of one kind of instruction of the container recipe."""
+    text = (DEPLOY / "Containerfile").read_text("utf-8")
+    return [line.removeprefix(word).strip() for line in text.splitlines() if line.startswith(f"{word} ")]
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text("utf-8")))
+
+
+def of_kind(kind: str) -> dict[str, Any]:
+    (found,) = [one for one in documents("kubernetes.yaml") if one["kind"] == kind]
+    return found
+
+
+def container() -> dict[str, Any]:
+    (only,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def command() -> ast.Call:
+    """The call of `run` with which the container starts."""
+    (words,) = (ast.literal_eval(line) for line in lines("CMD"))
+    assert words[:2] == ["python", "-c"]
+    call = ast.parse(words[2]).body[-1]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    return call.value
+
+
+def test_the_recipe_copies_what_exists():
+    """A renamed folder would break the build, which no check here can run."""
+    for line in lines("COPY"):
+        if not line.startswith("--from"):
+            for name in line.split()[:-1]:
+                assert (ROOT / name).exists(), name
+
+
+def test_the_recipe_installs_extras_that_exist_from_the_lock():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (install,) = [line for line in lines("RUN") if "pip install" in line and "gpuguide" in line]
+    extras = re.search(r"'\.\[([\w,]+)\]'", install)
+    assert extras is not None
+    assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
+    assert install.count("constraint requirements.lock") == 2
+    versions = {re.search(r"python:3\.(\d+)", line)[1] for line in lines("FROM")}
+    assert len(versions) == 1
+    assert int(versions.pop()) >= int(project["requires-python"].removeprefix(">=3."))
+
+
+def test_the_container_starts_the_server():
+    call = command()
+    given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    inspect.signature(serve.run).bind(**given)
+    assert [str(given["port"])] == lines("EXPOSE")
+    assert container()["ports"][0]["containerPort"] == given["port"]
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
+def test_probes_ask_for_a_file_that_is_served(probe):
+    """An address that is gone would keep every copy out of service."""
+    path = container()[probe]["httpGet"]["path"]
+    assert path.startswith("/gpuguide/static/")
+    assert serve._file(path.rpartition("/")[2])[0]
+
+
+def test_a_full_copy_stays_within_its_memory():
+    limit = container()["resources"]["limits"]["memory"]
+    assert limit.endswith("Gi")
+    assert int(limit.removesuffix("Gi")) * 1074 > serve.MOST_KERNELS * MB_PER_READER + 500
+
+
+def test_a_reader_stays_on_one_copy():
+    """His kernel lives there; on another copy the page would find none."""
+    notes = of_kind("Ingress")["metadata"]["annotations"]
+    assert notes["nginx.ingress.kubernetes.io/affinity"] == "cookie"
+    (rule,) = of_kind("Ingress")["spec"]["rules"]
+    assert rule["http"]["paths"][0]["backend"]["service"]["name"] == of_kind("Service")["metadata"]["name"]
+    assert of_kind("Service")["spec"]["selector"] == of_kind("Deployment")["spec"]["selector"]["matchLabels"]
+
+
+def test_a_silent_reader_is_not_cut_off():
+    """The server first asks after one interval; a limit no longer than that closes every connection."""
+    assert serve.PONG_MS >= 2 * serve.PING_MS
+
+
+def test_the_hub_serves_our_notebooks(monkeypatch):
+    settings = Config()
+    monkeypatch.setenv("HUB_MOST_SERVERS", "7")
+    source = (DEPLOY / "jupyterhub_config.py").read_text("utf-8")
+    exec(compile(source, "jupyterhub_config.py", "exec"), {"get_config": lambda: settings})
+    assert settings.JupyterHub.active_server_limit == 7
+    assert (Path(settings.Spawner.notebook_dir) / Path(settings.Spawner.default_url).name).is_file()
+    assert all(word.startswith("--") for word in settings.Spawner.args)
+
+
+def test_values_of_the_chart_name_the_notebooks_of_the_container():
+    (values,) = documents("hub-values.yaml")
+    folder = values["hub"]["config"]["KubeSpawner"]["notebook_dir"]
+    version = re.search(r"python:(3\.\d+)", lines("FROM")[0])
+    assert version is not None
+    assert folder == f"/opt/gpuguide/lib/python{version[1]}/site-packages/gpuguide/_notebooks"
+    assert (ROOT / "notebooks" / Path(values["singleuser"]["defaultUrl"]).name).is_file()
