@@ -40,7 +40,7 @@ COST = Card(key="cost", draw=_decided(figures.cost_of_offers))
 PARTS = Card(key="parts", draw=_decided(tables.memory_table), chart=False)
 FUNNEL = Card(key="funnel", draw=_decided(tables.funnel), chart=False)
 PLAN = Card(key="plan", draw=_decided(tables.plan_list), chart=False)
-FRONT = Card(key="front", draw=_decided(figures.time_and_cost))
+FRONT = Card(key="front", draw=_decided(figures.time_and_cost), slow=True)
 STEP = Card(key="step", draw=_decided(figures.step_time))
 HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
 
