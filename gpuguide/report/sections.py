@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 NOT_ASKED = ("workload", "language", "currency", "currency_per_usd")
 """Keys that say how to answer, or that the title names already."""
-SECONDS = ("checkpoint_interval_s", "max_ttft_s", "max_tpot_s")
+GIVEN = "given by the user"
+"""Source of a constant that `Assumptions.replace` has put in."""
 
 
 def heading(decision: Decision, text: Text, *, title: str, today: dt.date) -> Html:
@@ -207,6 +208,8 @@ def _band(low: float, high: float, unit: str, text: Text) -> str:
 
 
 def _source(source: str, calibrated: bool, text: Text) -> Html:
+    if source == GIVEN:
+        return tag("span", text("report.given"))
     mark = tag("small", text("report.calibrated")) if calibrated else None
     return join([tag("span", source, lang="en"), mark])
 
