@@ -8,11 +8,10 @@ estimates then broadcast as they do for one question. Of offers on equal terms o
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide import market
@@ -31,11 +30,12 @@ from gpuguide.estimate.training import training_speed
 from gpuguide.estimate.training_memory import training_memory
 from gpuguide.estimate.weights import stored_weights
 from gpuguide.spec.assumptions import Assumptions
-from gpuguide.spec.hardware import LinkTable, Nodes
+from gpuguide.spec.hardware import Nodes
 from gpuguide.spec.job import ServingJob, TrainingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import Plan
-from gpuguide.spec.scenario import Question, Scenario
+from gpuguide.spec.scenario import Question
+from gpuguide.sweep.world import Market, PointNodes, World, first_of
 from gpuguide.units import TYPICAL, Number
 
 Floats = NDArray[np.float64]
@@ -52,39 +52,6 @@ NOT_IN_THE_BILL = frozenset((
 """Columns of the market that name an offer; offers equal in all others differ in price alone."""
 ENTRIES = 60_000
 """Plans of one pass: more would not be faster and take more memory."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PointNodes(Nodes):
-    """Machine shapes of many points, one after the other; `point` says whose each is."""
-
-    point: Index
-
-    @classmethod
-    def of(cls, nodes: Nodes, point: Index) -> PointNodes:
-        """Shapes with their points."""
-        return cls(**{field.name: getattr(nodes, field.name) for field in fields(Nodes)}, point=point)
-
-    def take(self, index: NDArray[np.intp]) -> PointNodes:
-        """The shapes at the given places, each with its point."""
-        return PointNodes(**{field.name: _taken(getattr(self, field.name), index) for field in fields(self)})
-
-
-def _taken(value: Any, index: NDArray[np.intp]) -> Any:
-    if isinstance(value, LinkTable):
-        return value.take(index)
-    if isinstance(value, Mapping):
-        return {key: array[index] for key, array in value.items()}
-    return value[index]
-
-
-@dataclass(frozen=True, slots=True)
-class Market:
-    """What one filter of GPUs leaves: the offers worth pricing, and the shapes and sizes they are rented in."""
-
-    offers: Index  # places in the question's market
-    shapes: Index  # places in the question's shapes, rising
-    shape_of_offer: Index  # of each offer, place among `shapes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +148,15 @@ class Pass:
             From `pairs`.
         """
         markets = [self.market(allowed) for allowed in gpus]
-        world = _World(self, markets, pairs, kind)
+        world = World(
+            all_shapes=self.question.shapes, sizes=self.sizes, size_of_shape=self.size_of_shape, markets=markets,
+            pairs=pairs, kind=kind,
+        )  # fmt: skip
         job = _jobs(self.question.job, numbers)
         fit, quantities, work_s, meets = self._estimates(world, job)
         return self._first(world, job, numbers, fit, quantities, work_s, meets)
 
-    def _estimates(self, world: _World, job: _Jobs) -> tuple[Fit, dict[str, Floats], Floats, NDArray[np.bool_]]:
+    def _estimates(self, world: World, job: _Jobs) -> tuple[Fit, dict[str, Floats], Floats, NDArray[np.bool_]]:
         model, scenario, assumptions = self.question.model, self.question.scenario, self.question.assumptions
         assert isinstance(model, Model)  # noqa: S101  # only language models come here
 
@@ -259,7 +229,7 @@ class Pass:
 
     def _first(
         self,
-        world: _World,
+        world: World,
         job: _Jobs,
         numbers: Mapping[str, Floats],
         fit: Fit,
@@ -302,7 +272,7 @@ class Pass:
             )
         ]  # fmt: skip
         chosen, place_in_cost = (
-            _first_of(point[rentable][order], world.points),
+            first_of(point[rentable][order], world.points),
             np.full(world.points, -1, dtype=np.intp),
         )
         place_in_cost[chosen >= 0] = order[chosen[chosen >= 0]]
@@ -313,7 +283,7 @@ class Pass:
         # Where nothing is left: the offer nearest to fitting, or one that fits and was dropped.
         missing = np.where(planned, fit.missing_bytes[place], np.inf) if len(fit.shape) else np.full(len(place), np.inf)
         near = np.lexsort((offers["usd_per_hour"].to_numpy()[offer], missing, point))
-        near_of = _first_of(point[near], world.points)
+        near_of = first_of(point[near], world.points)
         lost = np.flatnonzero((row < 0) & (near_of >= 0))
         candidate = near[near_of[lost]]
         possible = planned[candidate]
@@ -420,70 +390,6 @@ def _jobs(job: object, numbers: Mapping[str, Floats]) -> _Jobs:
     return _Jobs(job, numbers)
 
 
-class _World:
-    """Sizes, shapes, plans and offers of all points of a pass, one after the other."""
-
-    def __init__(self, base: Pass, markets: Sequence[Market], pairs: Sequence[Pairs], kind: Index) -> None:
-        self.points = len(kind)
-        all_shapes = base.question.shapes
-        sizes_in = [np.unique(base.size_of_shape[found.shapes]) for found in markets]
-        self.sizes, size_start = self._copies(base.sizes, sizes_in, kind)
-        shapes_in = [found.shapes for found in markets]
-        self.shapes, shape_start = self._copies(all_shapes, shapes_in, kind)
-        local_size = [
-            np.searchsorted(sizes, base.size_of_shape[found.shapes])
-            for sizes, found in zip(sizes_in, markets, strict=True)
-        ]
-        self.size_of_shape, owner = _joined(local_size, kind)
-        self.size_of_shape = self.size_of_shape + size_start[owner]
-        usable = [_on_sizes(found, sizes) for found, sizes in zip(pairs, sizes_in, strict=True)]
-        places, owner = _joined([size for _, size in usable], kind)
-        entry, _ = _joined([index for index, _ in usable], kind)
-        starts = np.cumsum([0, *(len(found) for found in pairs)])
-        whole = Plan(**{
-            name: np.concatenate([np.broadcast_to(getattr(found.plan, name), (len(found),)) for found in pairs])
-            for name in Plan.__slots__
-        })  # fmt: skip
-        self.pairs = Pairs(whole.take(entry + starts[kind][owner]), places + size_start[owner])
-        local_shape, self.offer_point = _joined([found.shape_of_offer for found in markets], kind)
-        self.offer_shape = local_shape + shape_start[self.offer_point]
-        self.offers, _ = _joined([found.offers for found in markets], kind)
-
-    @staticmethod
-    def _copies(nodes: Nodes, chosen: Sequence[Index], kind: Index) -> tuple[PointNodes, Index]:
-        """Each point's own copies of the machines it may use, and where they start."""
-        index, owner = _joined(chosen, kind)
-        lengths = np.array([len(part) for part in chosen], dtype=np.intp)[kind]
-        return PointNodes.of(nodes.take(index), owner), np.cumsum(lengths) - lengths
-
-
-def _on_sizes(pairs: Pairs, sizes: Index) -> tuple[Index, Index]:
-    """Places of the plans on some sizes, and which of these each is on."""
-    local = np.minimum(np.searchsorted(sizes, pairs.shape), max(len(sizes) - 1, 0))
-    kept = np.flatnonzero(sizes[local] == pairs.shape) if len(sizes) else np.zeros(0, dtype=np.intp)
-    return kept, local[kept]
-
-
-def _joined(parts: Sequence[Index], kind: Index) -> tuple[Index, Index]:
-    """The part of each point's kind, one after the other, and which point each entry belongs to."""
-    lengths = np.array([len(part) for part in parts], dtype=np.intp)
-    starts = np.cumsum(lengths) - lengths
-    flat_parts = np.concatenate(parts).astype(np.intp) if parts else np.zeros(0, dtype=np.intp)
-    each = lengths[kind]
-    owner = np.repeat(np.arange(len(kind)), each)
-    ends = np.cumsum(each)
-    within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - each, each)
-    return flat_parts[starts[kind][owner] + within], owner
-
-
-def _first_of(points: Index, count: int) -> Index:
-    """Of entries sorted by point, the place of each point's first; -1 where it has none."""
-    first = np.full(count, -1, dtype=np.intp)
-    places = np.flatnonzero(np.r_[True, points[1:] != points[:-1]]) if len(points) else np.zeros(0, dtype=np.intp)
-    first[points[places]] = places
-    return first
-
-
 def _wide(value: Number, shape: tuple[int, ...]) -> Floats:
     array = np.asarray(value, dtype=np.float64)
     return np.broadcast_to(array.reshape(array.shape[0], -1) if array.ndim > 1 else array, shape)
@@ -492,6 +398,3 @@ def _wide(value: Number, shape: tuple[int, ...]) -> Floats:
 def numbers_of(job: object) -> tuple[str, ...]:
     """Names of the job's numbers that may differ within a pass."""
     return TRAINING_NUMBERS if isinstance(job, TrainingJob) else SERVING_NUMBERS
-
-
-__all__ = ["ENTRIES", "Answers", "Market", "Pass", "PointNodes", "Scenario", "numbers_of", "pd"]
