@@ -174,7 +174,15 @@ def commands(path: Path) -> list[tuple[str, str | None]]:
     return found
 
 
-COMMANDS = sorted({(command, why) for path in MINE for command, why in commands(path)}, key=str)
+EXAMPLES = {
+    example
+    for one in cli.app.registered_commands
+    for example in re.findall(r"Example: `gpuguide ([^`]+)`", one.callback.__doc__ or "")
+}
+"""What the help of each command shows."""
+COMMANDS = sorted(
+    {(command, why) for path in MINE for command, why in commands(path)} | {(e, None) for e in EXAMPLES}, key=str
+)
 ALONE = ("report", "sweep")
 """Commands that start kernels or workers: each gets a process of its own."""
 
@@ -183,6 +191,8 @@ ALONE = ("report", "sweep")
 def reader(tmp_path: Path) -> Path:
     """A folder as a reader has it: the examples, and some runs of one's own."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    two = text_of(ROOT / "examples" / "scenarios.jsonl").splitlines(keepends=True)[:2]  # each starts a kernel
+    (tmp_path / "scenarios.jsonl").write_text("".join(two), encoding="utf-8")
     (tmp_path / "my-runs").mkdir()
     lines = text_of(ROOT / "data" / "measurements" / "training_memory.csv").splitlines(keepends=True)
     (tmp_path / "my-runs" / "training_memory.csv").write_text("".join(lines[:60]), encoding="utf-8")

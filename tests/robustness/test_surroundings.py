@@ -88,7 +88,6 @@ def test_without_a_network(tmp_path: Path) -> None:
     "surroundings",
     [
         {"HOME": "/nonexistent", "XDG_CACHE_HOME": "/proc/nothing"},
-        {"HOME": "", "XDG_CACHE_HOME": ""},
         {"HOME": None, "XDG_CACHE_HOME": None, "USER": None},
         {"XDG_CACHE_HOME": "/dev/null"},
         {"TMPDIR": "/nonexistent"},
@@ -117,7 +116,7 @@ def test_a_broken_price_cache(tmp_path: Path) -> None:
     folder = tmp_path / "gpuguide"
     folder.mkdir()
     whole = start("offers", "--csv", environment={"XDG_CACHE_HOME": str(tmp_path / "empty")}).stdout
-    for content in (b"", b"\x00" * 100, b"a,b\n1,2\n", bytes(range(256))):
+    for content in (b"a,b\n1,2\n", bytes(range(256))):
         for name in (live.LIVE, live.META):
             (folder / name).write_bytes(content)
         assert start("offers", "--csv", environment={"XDG_CACHE_HOME": str(tmp_path)}).stdout == whole
@@ -133,17 +132,7 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
 
 # ---- language of the machine -----------------------------------------------------------------------------------------
 
-LOCALES = [
-    "C",
-    "POSIX",
-    "C.UTF-8",
-    "en_US.UTF-8",
-    "tr_TR.UTF-8",
-    "tr_TR.ISO-8859-9",
-    "de_DE.UTF-8",
-    "ar_EG.UTF-8",
-    "nonsense",
-]
+LOCALES = ["C", "tr_TR.UTF-8", "tr_TR.ISO-8859-9", "de_DE.UTF-8", "nonsense"]
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +169,7 @@ def test_locales(name: str, locales: Path, usual: list[dict[str, object]]) -> No
     assert start("decide", "--set", "language=tr", "--top", "1", environment=surroundings).stdout
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "iso8859-9", "cp1254", "utf-16"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1254", "utf-16"])
 def test_terminals_that_cannot_show_every_sign(encoding: str) -> None:
     """Turkish letters, no-break spaces and arrows on an old terminal; JSON stays JSON."""
     surroundings = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
@@ -191,7 +180,7 @@ def test_terminals_that_cannot_show_every_sign(encoding: str) -> None:
     assert json.loads(done.stdout)["scenario"]["language"] == "tr"
 
 
-@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12", "Asia/Kathmandu", "nonsense/zone", "", "<-03>3"])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12", "nonsense/zone", ""])
 def test_time_zones(zone: str, usual: list[dict[str, object]]) -> None:
     """Ages are whole days and differ by at most one from zone to zone."""
     there = json.loads(start(*ASKED, environment={"TZ": zone}).stdout)["ranking"]
