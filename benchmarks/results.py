@@ -315,8 +315,8 @@ def main() -> None:
     lines = [
         "# Measured speed",
         "",
-        "Written by `python benchmarks/results.py` from its own runs; with the names `functions processes browser users "
-        "peers` it repeats them. Least values say what the code costs, medians what a busy machine made of it.",
+        "Written by `python benchmarks/results.py` from its own runs; with the names `functions processes browser "
+        "users peers` it repeats them. Least values say what the code costs, medians what a busy machine made of it.",
         "",
     ]
     for name, run in runs.items():

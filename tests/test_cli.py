@@ -122,19 +122,31 @@ def test_memory_and_model(run):
 WRONG = [
     pytest.param(["decide", "--set", "model=llama-3.1-9b"], "did you mean", id="unknown model"),
     pytest.param(["decide", "--set", "sequence_lenght=1"], "did you mean sequence_length", id="unknown key"),
-    pytest.param(["decide", "--set", "workload=lora", "--set", "sequence_length=10000000"], "131072", id="beyond the model's context"),
+    pytest.param(
+        ["decide", "--set", "workload=lora", "--set", "sequence_length=10000000"],
+        "131072",
+        id="beyond the model's context",
+    ),
     pytest.param(["decide", "--set", "workload=lora", "--set", "sequence_length=0"], "sequence_length = 0", id="zero"),
-    pytest.param(["decide", "--set", "workload=lora", "--set", "sequence_length=-5"], "sequence_length = -5", id="negative"),
-    pytest.param(["decide", "--set", "workload=lora", "--set", "lora_rank=5000"], "lora_rank = 5000", id="rank beyond the layer"),
-    pytest.param(["decide", "--set", "tensor_parallel=64", "--set", "gpus=64"], "32 attention heads", id="more ranks than heads"),
+    pytest.param(
+        ["decide", "--set", "workload=lora", "--set", "sequence_length=-5"], "sequence_length = -5", id="negative"
+    ),
+    pytest.param(
+        ["decide", "--set", "workload=lora", "--set", "lora_rank=5000"], "lora_rank = 5000", id="rank beyond the layer"
+    ),
+    pytest.param(
+        ["decide", "--set", "tensor_parallel=64", "--set", "gpus=64"], "32 attention heads", id="more ranks than heads"
+    ),
     pytest.param(["decide", "--set", "gpu=H100-SMX"], "did you mean", id="unknown GPU"),
-    pytest.param(["decide", "--set", "workload=full", "--set", "optimizer=adamm"], "did you mean", id="unknown optimizer"),
+    pytest.param(
+        ["decide", "--set", "workload=full", "--set", "optimizer=adamm"], "did you mean", id="unknown optimizer"
+    ),
     pytest.param(["decide", "absent.toml"], "no such file", id="missing file"),
     pytest.param(["decide", "--set", "currency=EUR"], "currency", id="currency without a rate"),
     pytest.param(["offers", "--provider", "amazonn"], "provider", id="unknown provider"),
     pytest.param(["accuracy", "--table", "nothing"], "table", id="unknown table"),
     pytest.param(["accuracy", "--measurements", "/nonexistent"], "no such folder", id="missing folder"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG)

@@ -107,7 +107,7 @@ def _score(name: str, score: Scorer, frame: pd.DataFrame, catalog: Catalog) -> p
             half = len(frame) // 2
             halves = [_score(name, score, part, catalog) for part in (frame.iloc[:half], frame.iloc[half:])]
             return pd.concat([part for part in halves if len(part)] or halves, ignore_index=True)
-        skipped = {column: [float("nan")] for column in ("measured", "low", "typical", "high")}
+        skipped: dict[str, list[Any]] = {column: [float("nan")] for column in ("measured", "low", "typical", "high")}
         skipped |= {column: [str(frame[column].iloc[0])] for column in ("row_id", "source_id") if column in frame}
         reason = f"not scoreable: the row cannot be read ({type(error).__name__})"
         return pd.DataFrame(skipped | {"skip": [reason]}).reindex(columns=list(SCORED))
@@ -118,5 +118,5 @@ def _finite(scored: pd.DataFrame) -> pd.DataFrame:
     skip = scored["skip"].fillna("").astype(str)
     asked = (skip == "") & ~scored["expected"].isin(["fits", "no"])
     numbers = scored[["measured", "low", "typical", "high"]].astype(float)
-    comparable = np.isfinite(numbers).all(axis=1) & (numbers["measured"] != 0)
+    comparable = pd.Series(np.isfinite(numbers.to_numpy()).all(axis=1), index=scored.index) & (numbers["measured"] != 0)
     return scored.assign(skip=skip.mask(asked & ~comparable, "not scoreable: no number to compare"))

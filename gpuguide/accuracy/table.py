@@ -58,7 +58,7 @@ def summarise(scored: pd.DataFrame) -> TableScore:
     """
     skip = scored["skip"].fillna("").astype(str)
     numbers = scored[["measured", "low", "typical", "high"]].astype(float)
-    kept = scored[(skip == "") & np.isfinite(numbers).all(axis=1) & (numbers["measured"] != 0)]
+    kept = scored[(skip == "") & np.isfinite(numbers.to_numpy()).all(axis=1) & (numbers["measured"] != 0)]
     outcome = scored[(skip == "") & scored["expected"].isin(["fits", "no"])]
     outcomes: dict[str, int] = {}
     if len(outcome):

@@ -13,7 +13,7 @@ Row = TypeVar("Row")
 
 
 def rows_by_name(table: pd.DataFrame, row_type: type[Row]) -> dict[str, Row]:
-    """Rows of a table as frozen dataclasses: columns the type does not have are left out, empty cells take its default."""
+    """Rows of a table as frozen dataclasses: other columns are left out, empty cells take defaults."""
     known = {field.name for field in fields(row_type)}  # type: ignore[arg-type]
     rows = {}
     for record in table.to_dict("records"):

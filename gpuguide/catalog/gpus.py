@@ -21,7 +21,7 @@ ECC_SHARE = 15 / 16
 """What error correction leaves of GDDR memory on data-centre cards: 24564 -> 23028 MiB, 49140 -> 46068 MiB. [-]"""
 
 PCIE_BYTES_PER_S = {3.0: 12.0e9, 4.0: 25.0e9, 5.0: 55.0e9, 6.0: 110.0e9}
-"""Achieved on 16 lanes, one direction: 55 GB/s (88 %) was measured on PCIe 5; other generations at the same share. [bytes/s]"""
+"""Achieved on 16 lanes, one direction: 55 GB/s (88 %) measured on PCIe 5, other generations at that share. [bytes/s]"""
 DEFAULT_PCIE_BYTES_PER_S = PCIE_BYTES_PER_S[4.0]
 PCIE_LANES = 16.0
 

@@ -1,4 +1,4 @@
-"""A Scenario becomes a Question here: names are looked up, defaults filled, machine shapes collected from the market."""
+"""A Scenario becomes a Question here: names are looked up, defaults filled, machine shapes collected."""
 
 from __future__ import annotations
 

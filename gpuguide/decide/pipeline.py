@@ -86,7 +86,10 @@ def decide(question: Question) -> Decision:
     others = np.flatnonzero(~narrowed.keep & planned)
     if len(others):
         usd = columns.at(others).numbers("usd_per_hour")
-        others = others[np.lexsort((usd, fit.missing_bytes[place[others]]))]
+        # What the reader ruled out by name or size is not "the nearest", however little it lacks.
+        own = market.filters(offers, scenario, known_gpus=True)
+        ruled_out = ~(own["gpu"] & own["topology"])[others]
+        others = others[np.lexsort((usd, fit.missing_bytes[place[others]], ruled_out))]
     rows = Rows(question, columns, found, place, narrowed, on_front)
     return Decision(question=question, rows=rows, best_first=best_first, others=others)
 

@@ -1,4 +1,4 @@
-"""What the estimates return; every numeric field broadcasts to (band, plan, node), band = least, typical, most needed."""
+"""What the estimates return; numeric fields broadcast to (band, plan, node), band = least, typical, most needed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class TrainingJob:
     fused_adapters: bool = False  # adapted layers run as one kernel that works in place and recomputes (Unsloth)
     keeps_quantised_inputs: bool = False  # 4-bit layers keep their input (bitsandbytes before 0.43.2, July 2024)
     unsharded_start: bool = False  # loaded weights stay whole beside their shards until the first pass (old Lightning)
-    step_group_params: float = 1e9  # parameters that fully sharded training steps at a time (DeepSpeed `sub_group_size`)
+    step_group_params: float = 1e9  # parameters that sharded training steps at a time (DeepSpeed `sub_group_size`)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

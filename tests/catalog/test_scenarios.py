@@ -35,7 +35,7 @@ def test_standard_input_and_overrides(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, text",
+    ("name", "text"),
     [
         ("a.toml", "workload = "),
         ("a.json", '{"workload": '),

@@ -12,7 +12,7 @@ from gpuguide.units import GIB
 
 
 @pytest.mark.parametrize(
-    "low, typical, high, usable, headroom, expected",
+    ("low", "typical", "high", "usable", "headroom", "expected"),
     [
         pytest.param(10, 11, 12, 24, 0.05, 0, id="clear"),
         pytest.param(10, 23.5, 23.9, 24, 0.05, 1, id="headroom is not left free"),
@@ -37,9 +37,17 @@ def test_fastest_plan_that_fits_is_kept(machines):
 
     sizes, size_of_shape = sizes_of(shapes)
     fit = best_plans(
-        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05, able=np.ones(len(shapes), dtype=bool),
-        memory_of=memory_of, seconds_of=lambda plan, nodes, assumptions: 1 + np.asarray(plan.recompute),
-    )  # fmt: skip
+        pairs=pairs,
+        sizes=sizes,
+        size_of_shape=size_of_shape,
+        shapes=shapes,
+        assumptions=Assumptions({}),
+        usable_bytes=shapes.memory_bytes,
+        headroom=0.05,
+        able=np.ones(len(shapes), dtype=bool),
+        memory_of=memory_of,
+        seconds_of=lambda plan, nodes, assumptions: 1 + np.asarray(plan.recompute),
+    )
 
     assert fit.plan.recompute.tolist() == [2.0, 0.0]
     assert fit.verdict.tolist() == [0, 0]
@@ -64,9 +72,17 @@ def test_largest_micro_batches_are_timed(machines):
         return 1 / np.asarray(plan.micro_batch)
 
     fit = best_plans(
-        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}),
-        usable_bytes=shapes.memory_bytes, headroom=0.05, able=np.ones(len(shapes), dtype=bool), memory_of=memory_of, seconds_of=seconds_of,
-    )  # fmt: skip
+        pairs=pairs,
+        sizes=sizes,
+        size_of_shape=size_of_shape,
+        shapes=shapes,
+        assumptions=Assumptions({}),
+        usable_bytes=shapes.memory_bytes,
+        headroom=0.05,
+        able=np.ones(len(shapes), dtype=bool),
+        memory_of=memory_of,
+        seconds_of=seconds_of,
+    )
 
     assert fit.plan.micro_batch.tolist() == [4.0]
     assert sorted(timed) == [2.0, 4.0]
@@ -82,9 +98,17 @@ def test_nothing_fits_gives_the_least_misfit(machines):
 
     sizes, size_of_shape = sizes_of(shapes)
     fit = best_plans(
-        pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, assumptions=Assumptions({}), usable_bytes=shapes.memory_bytes, headroom=0.05, able=np.ones(len(shapes), dtype=bool),
-        memory_of=memory_of, seconds_of=lambda plan, nodes, assumptions: np.ones(plan.recompute.size),
-    )  # fmt: skip
+        pairs=pairs,
+        sizes=sizes,
+        size_of_shape=size_of_shape,
+        shapes=shapes,
+        assumptions=Assumptions({}),
+        usable_bytes=shapes.memory_bytes,
+        headroom=0.05,
+        able=np.ones(len(shapes), dtype=bool),
+        memory_of=memory_of,
+        seconds_of=lambda plan, nodes, assumptions: np.ones(plan.recompute.size),
+    )
 
     assert fit.plan.recompute.tolist() == [2.0]
     assert fit.verdict.tolist() == [2]

@@ -75,13 +75,49 @@ def fit_on(catalog, gpu, gpus=1, **keys):
 
 
 ANCHORS = [
-    pytest.param("fits", "RTX4090", 1, {"workload": "serve", "model": "llama-2-7b", "weight_format": "awq", "max_context": 4096}, id="7B at 4 bits serves on 24 GB"),
-    pytest.param("fits", "RTX4090", 1, {"workload": "serve", "model": "llama-2-13b", "weight_format": "awq", "max_context": 4096}, id="13B at 4 bits serves on 24 GB"),
-    pytest.param("no", "H100-SXM", 1, {"workload": "serve", "model": "llama-3.1-70b", "weight_format": "bf16"}, id="70B at BF16 not on one 80 GB card"),
-    pytest.param("fits", "H100-SXM", 2, {"workload": "serve", "model": "llama-3.1-70b", "weight_format": "bf16", "max_context": 4096}, id="70B at BF16 on two 80 GB cards"),
-    pytest.param("fits", "L40", 1, {"workload": "qlora", "model": "llama-2-70b", "sequence_length": 512}, id="QLoRA of 70B on 48 GB at short context"),
-    pytest.param("no", "H100-SXM", 1, {"workload": "full", "model": "llama-2-7b", "recompute": "none"}, id="full fine-tuning of 7B not on one 80 GB card"),
-]  # fmt: skip
+    pytest.param(
+        "fits",
+        "RTX4090",
+        1,
+        {"workload": "serve", "model": "llama-2-7b", "weight_format": "awq", "max_context": 4096},
+        id="7B at 4 bits serves on 24 GB",
+    ),
+    pytest.param(
+        "fits",
+        "RTX4090",
+        1,
+        {"workload": "serve", "model": "llama-2-13b", "weight_format": "awq", "max_context": 4096},
+        id="13B at 4 bits serves on 24 GB",
+    ),
+    pytest.param(
+        "no",
+        "H100-SXM",
+        1,
+        {"workload": "serve", "model": "llama-3.1-70b", "weight_format": "bf16"},
+        id="70B at BF16 not on one 80 GB card",
+    ),
+    pytest.param(
+        "fits",
+        "H100-SXM",
+        2,
+        {"workload": "serve", "model": "llama-3.1-70b", "weight_format": "bf16", "max_context": 4096},
+        id="70B at BF16 on two 80 GB cards",
+    ),
+    pytest.param(
+        "fits",
+        "L40",
+        1,
+        {"workload": "qlora", "model": "llama-2-70b", "sequence_length": 512},
+        id="QLoRA of 70B on 48 GB at short context",
+    ),
+    pytest.param(
+        "no",
+        "H100-SXM",
+        1,
+        {"workload": "full", "model": "llama-2-7b", "recompute": "none"},
+        id="full fine-tuning of 7B not on one 80 GB card",
+    ),
+]
 
 
 @pytest.mark.parametrize(("expected", "gpu", "gpus", "keys"), ANCHORS)

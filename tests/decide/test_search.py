@@ -53,7 +53,7 @@ def test_adapters_are_not_split_over_tensor_ranks(llama, machines):
 
 
 @pytest.mark.parametrize(
-    "key, value, words", [("tensor_parallel", 3, "32 attention heads"), ("pipeline_parallel", 64, "GPUs")]
+    ("key", "value", "words"), [("tensor_parallel", 3, "32 attention heads"), ("pipeline_parallel", 64, "GPUs")]
 )
 def test_impossible_degree_is_refused(llama, machines, key, value, words):
     with pytest.raises(InvalidScenario, match=words):

@@ -20,7 +20,7 @@ def test_unknown_key_names_the_nearest():
 
 
 @pytest.mark.parametrize(
-    "key, value",
+    ("key", "value"),
     [
         ("sequence_length", 0),
         ("sequence_length", -1),
@@ -65,4 +65,4 @@ def test_anything_is_a_scenario_or_a_sentence(values):
     try:
         Scenario.from_mapping(values)
     except GuideError as error:
-        assert "\n" not in str(error)
+        assert "\n" not in str(error)  # noqa: PT017
