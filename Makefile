@@ -19,6 +19,9 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python; d
 # uv when it is installed, else its wheel inside .venv. It is given the interpreter and must not fetch another.
 UV = $(shell command -v uv || echo $(BIN)/uv)
 export UV_PYTHON_DOWNLOADS = never
+# Trust what the system trusts, as pip and browsers do: a company's own authority stands there alone. (The older name too.)
+export UV_SYSTEM_CERTS = 1
+export UV_NATIVE_TLS = 1
 # Compiled at once, as pip does it: imports are three times as slow where Python may not write its caches later.
 INSTALL = $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python
 
