@@ -1,7 +1,7 @@
 """
 Many readers at once: how long a page takes to come up, and a slider to be answered, on the server's side alone.
 
-usage: python benchmarks/users.py [--users 1 5 20 50] [--steps 20] [--think 1.0] [--apart 0.5] [--page memory]
+usage: python benchmarks/users.py [--users 1 5 20 50] [--steps 12] [--think 5 1] [--apart 0.5] [--page memory]
 
 Each reader is a websocket client that speaks the widget protocol as the page does, without drawing: it fetches the
 page, takes the state of all widgets, says that it is there, and then moves one slider again and again. A step ends when
@@ -155,12 +155,12 @@ async def visit(reader: Reader, wait_s: float, steps: int, think_s: float, gate:
     return {"arrived": arrived, "steps": taken, "bytes": reader.received - received, "wrong": wrong}
 
 
-async def together(url: str, pid: int, asked: argparse.Namespace, users: int) -> dict[str, Any]:
+async def together(url: str, pid: int, asked: argparse.Namespace, users: int, think_s: float) -> dict[str, Any]:
     """That many readers on a server."""
     readers = [Reader(url, asked.page) for _ in range(users)]
     gate = asyncio.Barrier(users + 1)
     tasks = [
-        asyncio.create_task(visit(one, asked.apart * place, asked.steps, asked.think, gate))
+        asyncio.create_task(visit(one, asked.apart * place, asked.steps, think_s, gate))
         for place, one in enumerate(readers)
     ]
     idle_mb, before = memory_mb(family(pid)), time.perf_counter()
@@ -175,6 +175,7 @@ async def together(url: str, pid: int, asked: argparse.Namespace, users: int) ->
     steps = [second for result in results for second in result["steps"]]
     return {
         "users": users,
+        "think_s": think_s,
         "opened": sum(not result["wrong"] for result in results),
         "wrong": sorted({result["wrong"] for result in results} - {""}),
         "everybody_s": everybody,
@@ -192,19 +193,20 @@ async def together(url: str, pid: int, asked: argparse.Namespace, users: int) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--users", type=int, nargs="+", default=[1, 5, 20, 50])
-    parser.add_argument("--steps", type=int, default=20, help="slider steps of each")
-    parser.add_argument("--think", type=float, default=1.0, help="seconds from one step to the next")
+    parser.add_argument("--steps", type=int, default=12, help="slider steps of each")
+    parser.add_argument("--think", type=float, nargs="+", default=[5.0, 1.0], help="seconds from one step to the next")
     parser.add_argument("--apart", type=float, default=0.5, help="seconds from one arrival to the next")
     parser.add_argument("--page", default="memory")
     asked = parser.parse_args()
     AsyncHTTPClient.configure(None, max_clients=200)
     started, found = environment(), []
-    for users in asked.users:
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
-        with serving(app_command(port), f"{url}/gpuguide/static/page.css") as pid:
-            found.append(asyncio.run(together(url, pid, asked, users)))
-        print(json.dumps(found[-1]), flush=True)
+    for think_s in asked.think:
+        for users in asked.users:
+            port = free_port()
+            url = f"http://127.0.0.1:{port}"
+            with serving(app_command(port), f"{url}/gpuguide/static/page.css") as pid:
+                found.append(asyncio.run(together(url, pid, asked, users, think_s)))
+            print(json.dumps(found[-1]), flush=True)
     save("users", found, "python benchmarks/users.py " + " ".join(sys.argv[1:]), started)
 
 
