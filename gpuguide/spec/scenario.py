@@ -223,7 +223,7 @@ class Scenario(BaseModel):
             If a value is outside what its key allows.
         """
         must_be("scenario", values, Mapping, "a scenario is a table of keys and values")
-        return cls(**{str(key): value for key, value in values.items()})
+        return cls(**{short(key, 100): value for key, value in values.items()})
 
     @property
     def is_training(self) -> bool:
