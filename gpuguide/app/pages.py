@@ -46,7 +46,7 @@ HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
 
 ROOF = Card(key="roof", draw=_decided(reach.roofline))
 LIMITS = Card(key="limits", draw=_decided(reach.limits_table), chart=False, slow=True)
-LADDER = Card(key="ladder", draw=_decided(reach.ladder_list), chart=False)
+LADDER = Card(key="ladder", draw=_decided(reach.ladder_list), chart=False, slow=True)
 
 METHODS = ("serve", "qlora", "lora", "full", "pretrain")
 

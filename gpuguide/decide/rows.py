@@ -61,6 +61,11 @@ class Rows:
             self._made[key] = made
         return self._made[key].copy(deep=False)
 
+    def total_usd(self, offers: Index) -> Floats:
+        """Typical total cost of the given offers alone. [USD]"""
+        cost, _ = price(self.question, self.found, self.place[offers], self.market.at(offers))
+        return np.broadcast_to(cost.total, (len(BANDS), len(offers)))[TYPICAL]
+
     def _table(self, offers: Index) -> pd.DataFrame:
         fit, place, market = self.found.fit, self.place[offers], self.market.at(offers)
         cost, reads = price(self.question, self.found, place, market)

@@ -87,14 +87,15 @@ def _cheaper_rivals(decision: Decision, best: pd.Series) -> list[Warned]:
     found: list[Warned] = []
     ranked = decision.question.offers["usd_per_hour"].to_numpy()[decision.best_first]
     hourly = int(np.argmin(ranked))
-    rivals = decision.rows.table(decision.best_first[[hourly, *_first_tight(decision)]])
-    for key, row in zip(("note_dearer_per_hour", "note_tight_is_cheaper"), rivals.to_dict("records"), strict=False):
+    rivals = decision.best_first[[hourly, *_first_tight(decision)]]
+    offers, cost_usd = decision.rows.market.at(rivals), decision.rows.total_usd(rivals)
+    for place, key in enumerate(("note_dearer_per_hour", "note_tight_is_cheaper")[: len(rivals)]):
         values = {
-            "gpu": row["gpu"],
-            "gpus": int(row["gpus"]),
-            "provider": row["provider"],
-            "usd_per_hour": row["usd_per_hour"],
-            "cost_usd": row["cost_total_typical_usd"],
+            "gpu": offers.values("gpu")[place],
+            "gpus": int(offers.numbers("gpus")[place]),
+            "provider": offers.values("provider")[place],
+            "usd_per_hour": float(offers.numbers("usd_per_hour")[place]),
+            "cost_usd": float(cost_usd[place]),
             "best_usd_per_hour": best["usd_per_hour"],
             "best_cost_usd": best["cost_total_typical_usd"],
         }
