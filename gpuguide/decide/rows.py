@@ -64,7 +64,8 @@ class Rows:
     def total_usd(self, offers: Index) -> Floats:
         """Typical total cost of the given offers alone. [USD]"""
         cost, _ = price(self.question, self.found, self.place[offers], self.market.at(offers))
-        return np.broadcast_to(cost.total, (len(BANDS), len(offers)))[TYPICAL]
+        total: Floats = np.broadcast_to(cost.total, (len(BANDS), len(offers)))[TYPICAL]
+        return total
 
     def _table(self, offers: Index) -> pd.DataFrame:
         fit, place, market = self.found.fit, self.place[offers], self.market.at(offers)
