@@ -11,7 +11,14 @@ from gpuguide.app.location import write_query
 from gpuguide.show import figures, reach, tables
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
-from gpuguide.show.sweeps import across_context, across_load, across_sessions, across_sizes, price_forms
+from gpuguide.show.sweeps import (
+    across_context,
+    across_interval,
+    across_load,
+    across_sessions,
+    across_sizes,
+    price_forms,
+)
 
 WHERE = ("pricing", "preference", "headroom")
 MARKET = ("gpu", "gpus", "providers", "max_price_age_days", "deadline_hours", "budget_usd")
@@ -46,6 +53,7 @@ HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
 
 ROOF = Card(key="roof", draw=_decided(reach.roofline))
 LIMITS = Card(key="limits", draw=_decided(reach.limits_table), chart=False, slow=True)
+ENERGY = Card(key="energy", draw=_decided(reach.energy_list), chart=False)
 LADDER = Card(key="ladder", draw=_decided(reach.ladder_list), chart=False, slow=True)
 
 METHODS = ("serve", "qlora", "lora", "full", "pretrain")
@@ -190,7 +198,7 @@ TRAIN_PAGE = Declaration(
         ),
         "market+": tuple(key for key in MARKET if key != "gpus"),
     },
-    cards=(FRONT, COST, MEMORY, STEP, ROOF, LADDER, PARTS, FUNNEL, HELP, PLAN, RANKING),
+    cards=(FRONT, COST, MEMORY, STEP, ROOF, LADDER, PARTS, FUNNEL, HELP, PLAN, ENERGY, RANKING),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
     presets={
         "tiny": {"workload": "pretrain", "params_b": 0.125, "train_tokens": 2.5e9},
@@ -244,7 +252,7 @@ SERVE_PAGE = Declaration(
     groups={
         "job": (*MODEL, "weight_format", "kv_format"),
         "load": ("max_context", "concurrency", "prompt_tokens", "output_tokens"),
-        "where": (*WHERE, "hours_per_month", "load"),
+        "where": (*WHERE, "hours_per_month", "load", "api_usd_per_million_tokens"),
         "serving+": (
             "engine",
             "memory_utilization",
@@ -352,7 +360,9 @@ SPOT_PAGE = Declaration(
             key="forms", draw=lambda answer: price_forms(answer.ask, answer.decision, answer.text), wide=True, slow=True
         ),
         COST,
+        Card(key="interval", draw=lambda answer: across_interval(answer.ask, answer.decision, answer.text), slow=True),
         Card(key="sessions", draw=lambda answer: across_sessions(answer.ask, answer.decision, answer.text), slow=True),
+        ENERGY,
         FUNNEL,
         HELP,
         RANKING,
@@ -370,11 +380,12 @@ MEDIA_PAGE = Declaration(
     workloads=("image", "video", "audio"),
     groups={
         "media": ("workload", "model", "items", "width", "height", "frames", "steps", "audio_seconds", "batch"),
+        "size": ("quantization", "offload"),
         "where": WHERE,
         "run+": ("sessions", "storage_gb", "egress_gb", "setup_minutes"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, FRONT, replace(STEP, key="mediastep"), PARTS, FUNNEL, HELP, RANKING),
+    cards=(MEMORY, COST, FRONT, replace(STEP, key="mediastep"), PARTS, FUNNEL, HELP, ENERGY, RANKING),
     start={"workload": "image", "model": "flux.1-dev"},
     presets={
         "flux": {"workload": "image", "model": "flux.1-dev", "items": 1000},

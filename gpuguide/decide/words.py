@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from gpuguide.decide.cost import break_even_tokens
 from gpuguide.decide.market import OK_DAYS, SCARCE_PROVIDERS
 from gpuguide.decide.market import STALE_DAYS as OLD_DAYS
 from gpuguide.spec.model import Model
-from gpuguide.units import BANDS
+from gpuguide.units import BANDS, MILLION
 
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
@@ -68,6 +69,8 @@ def warnings_of(decision: Decision) -> list[Warned]:
     best = decision.best
     if best is None:
         return found
+    if scenario.workload == "serve" and scenario.api_usd_per_million_tokens is not None:
+        found.append(_break_even(best, scenario.api_usd_per_million_tokens))
     if best["age_days"] >= OK_DAYS:
         key = "warning_old_price" if best["age_days"] >= OLD_DAYS else "warning_stale_price"
         found.append((key, {"as_of": best["as_of"], "days": int(best["age_days"])}))
@@ -80,6 +83,15 @@ def warnings_of(decision: Decision) -> list[Warned]:
         found.append(("warning_scarce", {"gpu": best["gpu"], "gpus": int(best["gpus"]), "providers": int(providers)}))
     found += _cheaper_rivals(decision, best)
     return found
+
+
+def _break_even(best: pd.Series, api_usd_per_million: float) -> Warned:
+    """From how many tokens a month the machine is cheaper than paying by the token, if it can make as many."""
+    month = float(best["cost_total_typical_usd"])
+    needed = float(np.asarray(break_even_tokens(usd_per_month=month, api_usd_per_million=api_usd_per_million)))
+    most = month / float(best["usd_per_million_tokens"]) * MILLION
+    key = "note_break_even" if needed <= most else "note_never_breaks_even"
+    return key, {"tokens": needed, "most": most, "api_usd": api_usd_per_million, "cost_usd": month}
 
 
 def _cheaper_rivals(decision: Decision, best: pd.Series) -> list[Warned]:

@@ -69,6 +69,19 @@ def roofline(decision: Decision, text: Text) -> Figure:
     return figures.figure(data, layout, text("chart.roof_label", count=len(rows)))
 
 
+def energy_list(decision: Decision, text: Text) -> Html:
+    """Electricity and greenhouse gas of the best offer's run, or of a month of serving, with their ranges."""
+    best = decision.best
+    if best is None:
+        return empty(text("table.nothing_fits"))
+    items = []
+    for name, unit in (("energy", "kwh"), ("co2e", "kg")):
+        low, typical, high = (text.number(best[f"{name}_{band}_{unit}"]) for band in ("low", "typical", "high"))
+        shown = text(f"energy.{unit}", typical=typical, low=low, high=high)
+        items.append([tag("dt", text(f"energy.{name}")), tag("dd", shown)])
+    return tag("dl", items, class_="gg-plan")
+
+
 def limits_table(decision: Decision, text: Text) -> Html:
     """The longest context, the largest batch and the largest model that one GPU of each kind holds."""
     try:

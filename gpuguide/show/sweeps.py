@@ -119,6 +119,28 @@ def across_sessions(ask: Ask, decision: Decision, text: Text) -> Figure:
     )
 
 
+def across_interval(ask: Ask, decision: Decision, text: Text) -> Figure:
+    """What checkpoints cost against how often they are taken: too often stops the run, too seldom loses work."""
+    row = _first(decision)
+    best_s = 1800.0 if row is None or not row["checkpoint_interval_s"] > 0 else float(row["checkpoint_interval_s"])
+    seconds = [best_s * 2.0**power for power in range(-4, 5)]
+    rows = [
+        _first(_try(ask, {"checkpoint_interval_s": round(value, 1), **_pinned(decision.best)})) for value in seconds
+    ]
+    cost = [
+        math.nan if row is None else row["cost_total_typical_usd"] * float(text.currency_per_usd or 1) for row in rows
+    ]
+    return figures.lines(
+        text,
+        {text("chart.run_cost"): (seconds, cost)},
+        x=text("chart.interval"),
+        y=figures.cost_title(decision, text),
+        label=text("chart.interval_label"),
+        mark=best_s,
+        money=True,
+    )
+
+
 def price_forms(ask: Ask, decision: Decision, text: Text) -> Figure:
     """The best offer of each way to pay, side by side, by parts of its cost."""
     import pandas as pd

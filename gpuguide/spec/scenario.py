@@ -138,6 +138,10 @@ class Scenario(BaseModel):
         None, description="Share of the card an engine may take; default the engine's own."
     )
     hours_per_month: Annotated[float, Field(ge=0.01, le=744)] = Field(730.0, description="Hours rented a month. [h]")
+    api_usd_per_million_tokens: Positive | None = Field(
+        None,
+        description="Price of a service one would pay by the token instead, for the break-even. [USD / 1e6 tokens]",
+    )
     load: Literal["steady", "office", "bursts"] = Field("steady", description="Load pattern over the rented hours.")
 
     # media
