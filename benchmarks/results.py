@@ -238,8 +238,8 @@ def users(run: dict[str, Any]) -> list[str]:
         "## Many readers at once",
         "",
         f"{stamp(run)} Websocket clients on the same machine that speak the page's protocol: one arrives every half a "
-        "second, all wait until everybody is there, then each moves a slider again and again. CPU is the server's and its "
-        "kernels' alone; memory counts shared pages once.",
+        "second, all wait until everybody is there, then each moves a slider again and again. CPU is the server's and "
+        "its kernels' alone; memory counts shared pages once.",
         "",
         *table(head, rows),
     ]
