@@ -215,7 +215,7 @@ class Scenario(BaseModel):
             raise InvalidScenario(key, first["input"], _allowed(first["msg"])) from None
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Scenario:
+    def from_mapping(cls, values: Mapping[Any, Any]) -> Scenario:
         """
         A scenario from plain values, with errors as one sentence.
 
