@@ -1,11 +1,18 @@
 """What tests share: how hypothesis draws, and where the browser is."""
 
+from __future__ import annotations
+
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # A shared machine makes any single example slow now and then; on CI the same examples are drawn each time.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,3 +33,14 @@ def chromium_path() -> Path | None:
         if found := shutil.which(name):
             return Path(found)
     return None
+
+
+@pytest.fixture(scope="session")
+def chromium(chromium_path: Path | None) -> Iterator[Browser]:
+    """One browser for all tests that need one: a process may run only one of its loops."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()

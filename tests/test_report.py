@@ -257,27 +257,23 @@ def test_links_of_an_index_hold_when_its_folder_is_moved(tmp_path):
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_a_report_opens_offline_at_every_width(tmp_path, chromium_path):
+def test_a_report_opens_offline_at_every_width(tmp_path, chromium):
     """Charts drawn, nothing fetched, nothing wider than the screen, no error in the console."""
-    from playwright.sync_api import sync_playwright
-
     write_report(SCENARIOS["serve"], tmp_path / "report.html")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        for width in (390, 860, 1400):
-            page = opened.new_page(viewport={"width": width, "height": 900})
-            said, asked = [], []
-            page.on("console", lambda message, said=said: said.append(message.text))
-            page.on("pageerror", lambda error, said=said: said.append(str(error)))
-            page.on("request", lambda request, asked=asked: asked.append(request.url))
-            page.goto((tmp_path / "report.html").as_uri())
-            page.wait_for_selector("html[data-drawn]")
-            charts = page.eval_on_selector_all("figure.gg-chart .main-svg", "found => found.length")
-            wide = page.evaluate("document.documentElement.scrollWidth")
+    for width in (390, 860, 1400):
+        page = chromium.new_page(viewport={"width": width, "height": 900})
+        said, asked = [], []
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.on("pageerror", lambda error, said=said: said.append(str(error)))
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.goto((tmp_path / "report.html").as_uri())
+        page.wait_for_selector("html[data-drawn]")
+        charts = page.eval_on_selector_all("figure.gg-chart .main-svg", "found => found.length")
+        wide = page.evaluate("document.documentElement.scrollWidth")
 
-            assert charts >= 4
-            assert wide <= width
-            assert said == []
-            assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
-        opened.close()
+        assert charts >= 4
+        assert wide <= width
+        assert said == []
+        assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+        page.close()
     shutil.rmtree(tmp_path, ignore_errors=True)
