@@ -221,6 +221,7 @@ def installed(peer: Peer, cache: Path, install: bool) -> tuple[Path | None, str]
             "pip",
             "install",
             "--quiet",
+            "--no-compile",  # compiled below, once what is changed has been changed
             "--disable-pip-version-check",
             *peer.packages,
         ]

@@ -1,7 +1,7 @@
 """
 Many readers at once: how long a page takes to come up, and a slider to be answered, on the server's side alone.
 
-usage: python benchmarks/users.py [--users 1 5 20 50] [--steps 12] [--think 5 1] [--apart 0.5] [--page memory]
+usage: python benchmarks/users.py [--users 1 5 20 50] [--steps 8] [--think 5 1] [--apart 0.5] [--page memory]
 
 Each reader is a websocket client that speaks the widget protocol as the page does, without drawing: it fetches the
 page, takes the state of all widgets, says that it is there, and then moves one slider again and again. A step ends when
@@ -193,7 +193,7 @@ async def together(url: str, pid: int, asked: argparse.Namespace, users: int, th
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--users", type=int, nargs="+", default=[1, 5, 20, 50])
-    parser.add_argument("--steps", type=int, default=12, help="slider steps of each")
+    parser.add_argument("--steps", type=int, default=8, help="slider steps of each")
     parser.add_argument("--think", type=float, nargs="+", default=[5.0, 1.0], help="seconds from one step to the next")
     parser.add_argument("--apart", type=float, default=0.5, help="seconds from one arrival to the next")
     parser.add_argument("--page", default="memory")
@@ -207,7 +207,7 @@ def main() -> None:
             with serving(app_command(port), f"{url}/gpuguide/static/page.css") as pid:
                 found.append(asyncio.run(together(url, pid, asked, users, think_s)))
             print(json.dumps(found[-1]), flush=True)
-    save("users", found, "python benchmarks/users.py " + " ".join(sys.argv[1:]), started)
+            save("users", found, "python benchmarks/users.py " + " ".join(sys.argv[1:]), started)
 
 
 if __name__ == "__main__":
