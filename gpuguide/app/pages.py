@@ -52,7 +52,7 @@ STEP = Card(key="step", draw=_decided(figures.step_time))
 HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
 
 ROOF = Card(key="roof", draw=_decided(reach.roofline))
-LIMITS = Card(key="limits", draw=_decided(reach.limits_table), chart=False, slow=True)
+LIMITS = Card(key="limits", draw=_decided(reach.limits_table), chart=False, slow=True, wide=True)
 ENERGY = Card(key="energy", draw=_decided(reach.energy_list), chart=False)
 LADDER = Card(key="ladder", draw=_decided(reach.ladder_list), chart=False, slow=True)
 
