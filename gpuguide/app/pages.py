@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
 
+from gpuguide.app.cards import (
+    CONTEXT,
+    COST,
+    ENERGY,
+    FORMS,
+    FRONT,
+    FUNNEL,
+    HELP,
+    INTERVAL,
+    LADDER,
+    LIMITS,
+    LOAD,
+    MEDIASTEP,
+    MEMORY,
+    ORDER,
+    PARTS,
+    PLAN,
+    RANKING,
+    ROOF,
+    SESSIONS,
+    SIZES,
+    STEP,
+    VARIANTS,
+)
 from gpuguide.app.declaration import Answer, Card, Declaration
 from gpuguide.app.location import write_query
-from gpuguide.show import figures, reach, tables
 from gpuguide.show.html import Html, tag
-from gpuguide.show.remedies import remedy_list
-from gpuguide.show.sweeps import (
-    across_context,
-    across_interval,
-    across_load,
-    across_sessions,
-    across_sizes,
-    price_forms,
-)
 
 WHERE = ("pricing", "preference", "headroom")
 MARKET = ("gpu", "gpus", "providers", "max_price_age_days", "deadline_hours", "budget_usd")
@@ -35,43 +47,6 @@ TRAINING_MORE = (
     "zero_stage",
 )
 
-
-def _decided(draw: Any) -> Any:
-    """A drawing of the decision and the text alone, as a card wants it."""
-    return lambda answer: draw(answer.decision, answer.text)
-
-
-RANKING = Card(key="ranking", draw=_decided(tables.ranking_table), chart=False, wide=True, download=True)
-MEMORY = Card(key="memory", draw=_decided(figures.memory_by_gpu), wide=True)
-COST = Card(key="cost", draw=_decided(figures.cost_of_offers))
-PARTS = Card(key="parts", draw=_decided(tables.memory_table), chart=False)
-FUNNEL = Card(key="funnel", draw=_decided(tables.funnel), chart=False)
-PLAN = Card(key="plan", draw=_decided(tables.plan_list), chart=False)
-FRONT = Card(key="front", draw=_decided(figures.time_and_cost), slow=True)
-STEP = Card(key="step", draw=_decided(figures.step_time))
-HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
-
-ROOF = Card(key="roof", draw=_decided(reach.roofline))
-LIMITS = Card(key="limits", draw=_decided(reach.limits_table), chart=False, slow=True, wide=True)
-ENERGY = Card(key="energy", draw=_decided(reach.energy_list), chart=False)
-LADDER = Card(key="ladder", draw=_decided(reach.ladder_list), chart=False, slow=True)
-
-METHODS = ("serve", "qlora", "lora", "full", "pretrain")
-
-
-def _methods(answer: Answer) -> Any:
-    """The same model under every job."""
-    answers = [
-        (
-            answer.text(f"option.workload.{method}"),
-            answer.ask({"workload": method, "recipe": None, "gpus": None, "gpu": None}),
-        )
-        for method in METHODS
-    ]
-    return figures.memory_of_variants(answers, answer.text)
-
-
-VARIANTS = Card(key="methods", draw=_methods, slow=True)
 
 PAGE_FOR = {"serve": "serve", "qlora": "finetune", "lora": "finetune", "full": "finetune", "pretrain": "train"}
 
@@ -93,18 +68,13 @@ def _onward(answer: Answer) -> Html:
     return tag("ul", links, class_="gg-onward")
 
 
-def _order(answer: Answer) -> Html:
-    steps = [tag("li", answer.text(f"index.order_{name}")) for name in ("memory", "bandwidth", "topology", "price")]
-    return tag("ol", steps, class_="gg-order")
-
-
 INDEX_PAGE = Declaration(
     name="index",
     workloads=("serve", "qlora", "lora", "full", "pretrain"),
     groups={"what": ("workload",), "which": MODEL, "limits": ("deadline_hours", "budget_usd", "pricing", "preference")},
     cards=(
         Card(key="onward", draw=_onward, chart=False),
-        Card(key="order", draw=_order, chart=False),
+        ORDER,
         COST,
         FUNNEL,
     ),
@@ -266,8 +236,8 @@ SERVE_PAGE = Declaration(
     cards=(
         MEMORY,
         COST,
-        Card(key="context", draw=lambda answer: across_context(answer.ask, answer.decision, answer.text), slow=True),
-        Card(key="load", draw=lambda answer: across_load(answer.ask, answer.decision, answer.text), slow=True),
+        CONTEXT,
+        LOAD,
         FRONT,
         ROOF,
         PARTS,
@@ -322,12 +292,7 @@ SCALE_PAGE = Declaration(
         "market+": tuple(key for key in MARKET if key != "gpus"),
     },
     cards=(
-        Card(
-            key="sizes",
-            draw=lambda answer: across_sizes(answer.ask, answer.decision, answer.text),
-            wide=True,
-            slow=True,
-        ),
+        SIZES,
         STEP,
         LADDER,
         MEMORY,
@@ -356,12 +321,10 @@ SPOT_PAGE = Declaration(
         "market+": ("gpu", "gpus", "providers", "max_price_age_days", "budget_usd"),
     },
     cards=(
-        Card(
-            key="forms", draw=lambda answer: price_forms(answer.ask, answer.decision, answer.text), wide=True, slow=True
-        ),
+        FORMS,
         COST,
-        Card(key="interval", draw=lambda answer: across_interval(answer.ask, answer.decision, answer.text), slow=True),
-        Card(key="sessions", draw=lambda answer: across_sessions(answer.ask, answer.decision, answer.text), slow=True),
+        INTERVAL,
+        SESSIONS,
         ENERGY,
         FUNNEL,
         HELP,
@@ -385,7 +348,7 @@ MEDIA_PAGE = Declaration(
         "run+": ("sessions", "storage_gb", "egress_gb", "setup_minutes"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, FRONT, replace(STEP, key="mediastep"), PARTS, FUNNEL, HELP, ENERGY, RANKING),
+    cards=(MEMORY, COST, FRONT, MEDIASTEP, PARTS, FUNNEL, HELP, ENERGY, RANKING),
     start={"workload": "image", "model": "flux.1-dev"},
     presets={
         "flux": {"workload": "image", "model": "flux.1-dev", "items": 1000},
