@@ -20,6 +20,7 @@ CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 MOST_HEADER = 4_000_000  # of one file: thirty thousand tensors [bytes]
 MOST_INDEX = 16_000_000  # the largest known index names 91,000 tensors in 9 MB [bytes]
 WEIGHT_FILE = re.compile(rb'"([^"\\\\]{1,200}\.safetensors)"')
+TOTAL_SIZE = re.compile(rb'"total_size"\s*:\s*(\d{1,16})(?:\.0)?\s*[,}]')
 MOST_FILES, MOST_TENSORS = 2_000, 200_000
 BITS = {
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32,
@@ -78,6 +79,14 @@ def with_stored(model: Model, tensors: list[TensorEntry]) -> Model:
     name = model.native_dtype if told else NAMES.get(most, most.lower())
     source = f"{model.source}; {len(tensors):,} tensors in its weight files"
     return replace(model, native_dtype=name, native_bytes=float(sum(by_type.values())), source=source)
+
+
+def with_index(model: Model, index: bytes) -> Model:
+    """The model with the bytes that the index of its weight files states, where it states any."""
+    stated = TOTAL_SIZE.search(index)
+    if not stated or int(stated[1]) == 0:
+        return model
+    return replace(model, native_bytes=float(int(stated[1])), source=f"{model.source}; bytes from its index")
 
 
 def inside(folder: Path, name: str) -> Path:

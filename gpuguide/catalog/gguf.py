@@ -78,7 +78,7 @@ def read_gguf(path: Path) -> Model:
     if isinstance(count, int) and count > 1:
         for part in _parts(path, count):
             tensors += read_header(part)[1]
-    return _model(metadata, tensors, path.name)
+    return model_of_header(metadata, tensors, path.name)
 
 
 def _parts(path: Path, count: int) -> list[Path]:
@@ -98,6 +98,10 @@ def _parts(path: Path, count: int) -> list[Path]:
 # -- the header -------------------------------------------------------------------------------------------------------
 
 
+class LongerHeader(DataError):
+    """The header does not end within the bytes that were given."""
+
+
 class _Reader:
     """Takes values off the start of a file; every length is checked before it is believed."""
 
@@ -111,7 +115,7 @@ class _Reader:
         start = self.place
         if count > len(self.content) - start:
             if self.size > len(self.content):
-                raise self.fail(f"has a header of more than {MOST_HEADER:,} bytes")
+                raise LongerHeader(self.name, None, None, f"has a header of more than {MOST_HEADER:,} bytes")
             raise self.fail("is cut off within its header")
         self.place += count
         return start
@@ -169,7 +173,21 @@ def read_header(path: Path) -> tuple[dict[str, Any], list[GgufTensor]]:
             content = file.read(min(size, MOST_HEADER))
     except OSError as error:
         raise DataError(path.name, None, None, f"cannot be read ({error.strerror})") from None
-    reader = _Reader(content, path.name, size)
+    return parse_header(content, path.name, size)
+
+
+def parse_header(content: bytes, name: str, size: int) -> tuple[dict[str, Any], list[GgufTensor]]:
+    """
+    The same from the first bytes of a file of the given size.
+
+    Raises
+    ------
+    LongerHeader
+        If the header goes on behind these bytes.
+    DataError
+        If it is broken, or the file is cut off.
+    """
+    reader = _Reader(content, name, size)
     if content[:4] != b"GGUF":
         raise reader.fail("does not start like a GGUF file")
     reader.skip(4)
@@ -214,7 +232,8 @@ def _tensor(reader: _Reader) -> tuple[GgufTensor, int]:
 # -- the model --------------------------------------------------------------------------------------------------------
 
 
-def _model(metadata: Mapping[str, Any], tensors: list[GgufTensor], file: str) -> Model:
+def model_of_header(metadata: Mapping[str, Any], tensors: list[GgufTensor], file: str) -> Model:
+    """The model that metadata and tensors of all parts describe."""
     arch = metadata.get("general.architecture")
     if not isinstance(arch, str) or not tensors:
         raise InvalidScenario("model", file, "it lacks general.architecture, or has no tensors")

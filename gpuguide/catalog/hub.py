@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from gpuguide.catalog.checkpoint import CONFIG, INDEX, MOST_INDEX
+from gpuguide.catalog.checkpoint import CONFIG, INDEX, MOST_INDEX, with_index
 from gpuguide.catalog.config import MOST_BYTES, load_json, parse_config
 from gpuguide.errors import DataError, InvalidScenario, NotModelled, UnknownName
 from gpuguide.spec.model import MediaModel, Model
 
 ANSWER_WITHIN_S = 20.0  # whole question, all files [s]
 CONNECT_WITHIN_S = 5.0  # first answer of the Hub to one request [s]
-TOTAL_SIZE = re.compile(rb'"total_size"\s*:\s*(\d{1,16})(?:\.0)?\s*[,}]')
 
 Result = TypeVar("Result")
 
@@ -67,9 +65,7 @@ def read_hub_model(identity: str, *, within_s: float = ANSWER_WITHIN_S) -> Model
     with contextlib.suppress(InvalidScenario, UnknownName, DataError):
         # Without an index (one weight file) or without an answer the config's own count of bytes stands.
         index = _within(within_s / 2, identity, lambda: _fetched(identity, INDEX, MOST_INDEX))
-        stated = TOTAL_SIZE.search(index) if index else None
-        if stated and int(stated[1]) > 0:
-            return replace(model, native_bytes=float(int(stated[1])), source=f"{model.source}; bytes from its index")
+        return with_index(model, index) if index else model
     return model
 
 

@@ -1,4 +1,4 @@
-"""One entry for every way to name a model: catalog name, config.json, model folder, .gguf file, or Hub id."""
+"""One entry for every way to name a model: catalog name, config.json, folder, .gguf file, Hub id, or a link's word."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuguide.catalog.carried import is_carried, model_of
 from gpuguide.catalog.config import parse_config, read_config
 from gpuguide.catalog.models import Models
 from gpuguide.errors import InvalidScenario, UnknownName, nearest
@@ -24,8 +25,9 @@ def read_model(source: str, models: Models, *, base: Path | None = None) -> Mode
     Parameters
     ----------
     source : str
-        A name of the catalog, in any spelling; a path to a `config.json`, a model folder or a `.gguf` file; or a Hub
-        id `owner/name`, which is asked of the Hub only where the catalog has no such model.
+        A name of the catalog, in any spelling; a path to a `config.json`, a model folder or a `.gguf` file; a Hub id
+        `owner/name`, which is asked of the Hub only where the catalog has no such model; or `own:` and a model that a
+        link carries.
     models : Models
         The catalog of models.
     base : Path, optional
@@ -39,6 +41,8 @@ def read_model(source: str, models: Models, *, base: Path | None = None) -> Mode
         If a file or an answer of the Hub cannot be used; one sentence that says why.
     """
     name = source.strip()
+    if is_carried(name):
+        return model_of(name)
     if not name or len(name) > MOST_LETTERS or any(ord(letter) < 32 for letter in name):
         raise InvalidScenario("model", source, "give a catalog name, a path, or a Hub id such as Qwen/Qwen3-8B")
     if not LOOKS_LIKE_PATH.search(name):

@@ -20,6 +20,7 @@ class Model:
     source: str
     derived: bool = False  # architecture was derived from a parameter count, not read
     hub_id: str = ""  # owner/name of the checkpoint, where known
+    as_of: str = ""  # day on which the source was read, where known
     # parameters
     params: Number  # all [-]
     params_active: Number  # used per token: routed experts scaled by top_k / experts [-]
@@ -115,6 +116,7 @@ class MediaModel:
     default_steps: float | None = None
     passes_per_step: float = 1.0
     hub_id: str = ""  # owner/name of the checkpoint, where known
+    as_of: str = ""  # day on which the source was read, where known
     audio_down: float | None = None  # audio samples per latent position
     kv_elements: float = 0.0  # cached values per token of the autoregressive part [elements/token]
     native_dtype: str = "bf16"
