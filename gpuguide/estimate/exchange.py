@@ -12,6 +12,7 @@ import numpy as np
 
 from gpuguide.estimate import network
 from gpuguide.estimate.compute import adapters_of
+from gpuguide.estimate.sharding import joined_ranks, shard_ranks
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import TrainingJob
@@ -68,7 +69,7 @@ def tensor_s(model: Model, job: TrainingJob, plan: Plan, split: Split, nodes: No
     if np.any(split.context > 1):
         cached = 2.0 * model.kv_heads * model.head_dim * 2.0
         message = split.tokens * split.context * cached / split.tensor
-        inside = np.maximum(np.minimum(split.context, nodes.all_reduce.domain_gpus / split.tensor), 1.0)
+        inside = joined_ranks(ranks=split.context, tensor_parallel=split.tensor, nodes=nodes)
         ring = network.all_gather_s(message_bytes=message, ranks=split.context, nodes=nodes, ranks_per_node=inside)
         seconds = seconds + (3.0 + recomputed(plan, 1.0)) * split.layers * ring
     if np.any(split.pipeline > 1):
@@ -90,7 +91,7 @@ def expert_s(model: Model, job: TrainingJob, split: Split, nodes: Nodes, assumpt
         return np.zeros((1, 1, 1))
     layers = model.moe_layers / split.pipeline
     ranks = split.expert
-    inside = np.maximum(np.minimum(ranks, nodes.all_reduce.domain_gpus), 1.0)
+    inside = joined_ranks(ranks=ranks, tensor_parallel=1.0, nodes=nodes)
     sent = split.tokens / split.tensor * model.hidden * 2.0
     domains = ranks / inside
     exchange = network.all_to_all_s(
@@ -125,11 +126,12 @@ def data_parallel_s(model: Model, job: TrainingJob, plan: Plan, split: Split, no
     trained = np.asarray(adapters_of(model, job)) / (split.tensor * split.pipeline)
     trained = trained if job.method in ("lora", "qlora") else weights
     reduce_bytes = recipe.gradient_bytes
-    inside = np.maximum(np.minimum(ranks, nodes.all_reduce.domain_gpus / split.tensor), 1.0)
-    local = np.asarray(plan.shard_in_node) > 0
-    shards = np.where(local, inside, ranks)
+    inside = joined_ranks(ranks=ranks, tensor_parallel=split.tensor, nodes=nodes)
     gather = layers * network.all_gather_s(
-        message_bytes=weights * read_bytes / layers, ranks=shards, nodes=nodes, ranks_per_node=inside
+        message_bytes=weights * read_bytes / layers,
+        ranks=shard_ranks(plan=plan, nodes=nodes),
+        nodes=nodes,
+        ranks_per_node=inside,
     )
     scatter = layers * network.reduce_scatter_s(
         message_bytes=trained * reduce_bytes / layers, ranks=ranks, nodes=nodes, ranks_per_node=inside
@@ -154,7 +156,7 @@ def offload_s(
     place = np.asarray(plan.offload)
     if np.all(place == 0):
         return np.zeros(1)
-    shards = np.where(np.asarray(plan.zero_stage) >= 1, shard_ranks(plan, split, nodes), 1.0)
+    shards = np.where(np.asarray(plan.zero_stage) >= 1, shard_ranks(plan=plan, nodes=nodes), 1.0)
     params = local_params(model, split)
     adapters = job.method in ("lora", "qlora")
     trained = np.asarray(adapters_of(model, job)) / (split.tensor * split.pipeline) if adapters else params
@@ -168,13 +170,6 @@ def offload_s(
     overlap = assumptions["training_speed_overlap"]
     waiting = np.maximum(fetched * (1.0 - overlap), fetched - overlap * per_micro_batch)
     return np.where(place >= 1, step, 0.0) + np.where(place >= 2, split.micro_batches * waiting, 0.0)
-
-
-def shard_ranks(plan: Plan, split: Split, nodes: Nodes) -> Floats:
-    """GPUs over which weights and states are sharded: all data-parallel and context ranks, or those of one machine."""
-    ranks = split.data * split.context
-    inside = np.maximum(np.minimum(ranks, nodes.all_reduce.domain_gpus / split.tensor), 1.0)
-    return np.where(np.asarray(plan.shard_in_node) > 0, inside, ranks)
 
 
 def local_params(model: Model, split: Split) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuguide.estimate.memory import adapter_params, is_adapted
+from gpuguide.estimate.sharding import shard_ranks
 from gpuguide.spec.hardware import Nodes
 from gpuguide.spec.job import TrainingJob
 from gpuguide.spec.model import Model
@@ -74,9 +75,7 @@ def split_params(*, model: Model, plan: Plan, nodes: Nodes) -> Split:
     head = 0.0 if model.tied_embeddings else model.params_lm_head / tensor
     blocks = (model.params_linear - model.params_routed_experts) / tensor
     experts = model.params_routed_experts / expert_split
-    ranks = plan.data_parallel * plan.context_parallel
-    in_node = np.clip(nodes.gpus_per_node / (tensor * pipeline), 1, ranks)
-    shards = np.where(np.equal(plan.shard_in_node, 1), in_node, ranks)
+    shards = shard_ranks(plan=plan, nodes=nodes)
     return Split(
         blocks=(blocks + model.params_vision / tensor) * stage_share,
         experts=experts * stage_share,

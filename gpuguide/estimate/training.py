@@ -28,7 +28,6 @@ from gpuguide.estimate.exchange import (
     mlp_layers,
     offload_s,
     recomputed,
-    shard_ranks,
     split_of,
     sublayers,
     tensor_s,
@@ -36,6 +35,7 @@ from gpuguide.estimate.exchange import (
 )
 from gpuguide.estimate.network import link_efficiency
 from gpuguide.estimate.results import TrainingSpeed
+from gpuguide.estimate.sharding import shard_ranks
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import TrainingJob
@@ -240,7 +240,7 @@ def _optimizer_step_s(model: Model, job: TrainingJob, plan: Plan, split: Split, 
         trained = np.asarray(adapters_of(model, job)) / (split.tensor * split.pipeline)
     else:
         trained = local_params(model, split)
-    shards = np.where(np.asarray(plan.zero_stage) >= 1, shard_ranks(plan, split, nodes), 1.0)
+    shards = np.where(np.asarray(plan.zero_stage) >= 1, shard_ranks(plan=plan, nodes=nodes), 1.0)
     state = recipe.state_bytes if optimizer.state_bytes is None else optimizer.state_bytes
     moved = 2.0 * recipe.gradient_bytes + 2.0 * state * optimizer.states + 2.0 * recipe.master_bytes
     moved = moved + 2.0 * recipe.weight_bytes
