@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class GuideError(Exception):
@@ -42,15 +42,22 @@ class UnknownName(GuideError):
 
 
 class InvalidScenario(GuideError):
-    """A value that a scenario may not have."""
+    """
+    A value that a scenario may not have.
+
+    `reason` and `facts` carry the kind of a finding and its figures, as pydantic names them, for pages that word it.
+    """
 
     key = "error_invalid_scenario"
 
-    def __init__(self, field: str, value: object, allowed: str) -> None:
+    def __init__(
+        self, field: str, value: object, allowed: str, *, reason: str | None = None, facts: Mapping[str, object] = {}
+    ) -> None:
         super().__init__(
             f"{field} = {short(value)} is not possible: {allowed}", field=field, value=short(value), allowed=allowed
         )
         self.field, self.value, self.allowed = field, value, allowed
+        self.reason, self.facts = reason, dict(facts)
 
 
 class DataError(GuideError):

@@ -167,7 +167,7 @@ class Panel:
 
     def _moved(self, key: str, value: Any) -> None:
         if isinstance(value, str) and self.fields[key].control.kind in ("log", "number"):
-            self._fail(InvalidScenario(key, value, self.text("error_number")))
+            self._fail(InvalidScenario(key, value, "write a number, such as 32768, 32k or 1.5B", reason="number"))
             return
         self.values[key] = value
         self._settle(key)

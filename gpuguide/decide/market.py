@@ -141,7 +141,7 @@ def filters(offers: pd.DataFrame, scenario: Scenario, *, known_gpus: bool = Fals
     masks["topology"] = topology
     masks["provider"] = _among(offers, "provider", scenario.providers, "provider")
     masks["region"] = _in_region(offers, scenario.regions)
-    masks["kind"] = _among(offers, "kind", scenario.offer_kinds, "offer kind")
+    masks["kind"] = _among(offers, "kind", scenario.offer_kinds, "kind of offer")
     pricing = offers["pricing"]
     masks["pricing"] = (
         np.ones(len(offers), dtype=np.bool_) if scenario.pricing == "any" else _is(pricing, scenario.pricing)

@@ -57,7 +57,9 @@ class Scenario(BaseModel):
         "serve", description="What to do with the model."
     )
     model: str | None = Field(
-        None, max_length=500, description="Catalog name, path to a config.json, model folder or .gguf file, or Hub id."
+        None,
+        max_length=4000,
+        description="Catalog name, path to a config.json, model folder or .gguf file, Hub id, or own: and what a link carries.",
     )
     params_b: Annotated[float, Field(gt=0.001, le=MOST_PARAMS_B)] | None = Field(
         None, description="Parameters alone, in billions: a typical architecture of that size is derived. [1e9]"
@@ -212,7 +214,8 @@ class Scenario(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             key = str(first["loc"][0]) if first["loc"] else "scenario"
-            raise InvalidScenario(key, first["input"], _allowed(first["msg"])) from None
+            said, facts = _allowed(first["msg"]), first.get("ctx", {})
+            raise InvalidScenario(key, first["input"], said, reason=first["type"], facts=facts) from None
 
     @classmethod
     def from_mapping(cls, values: Mapping[Any, Any]) -> Scenario:

@@ -7,9 +7,6 @@ import pytest
 import gpuguide.app as app
 from gpuguide import Scenario, decide, load_catalog
 from gpuguide.app.pages import DECLARATIONS
-from gpuguide.app.wording import error_sentence
-from gpuguide.errors import InvalidScenario, NotModelled, UnknownName
-from gpuguide.text import Text
 
 
 def page_of(name, **given):
@@ -204,26 +201,3 @@ def test_onward_links_keep_the_numbers():
     there = page_of("finetune")
     there.browser.search = f"?{link}"
     assert there.said == start.said
-
-
-ERRORS = [
-    (UnknownName("model", "lama", ["llama-3.1-8b"]), "There is no model called “lama”. Did you mean llama-3.1-8b?"),
-    (
-        InvalidScenario("max_context", -1, "should be greater than or equal to 1"),
-        "Context length = -1 is not possible: it must be at least 1.",
-    ),
-    (InvalidScenario("lora_rank", 9, "something new"), "LoRA rank = 9 is not possible: something new."),
-    (NotModelled("sound", "use pictures"), "sound is not modelled yet."),
-]
-
-
-@pytest.mark.parametrize(("error", "expected"), ERRORS)
-def test_errors_are_worded(error, expected):
-    """A reader must learn what to do, in one sentence."""
-    assert error_sentence(error, Text("en")) == expected
-
-
-def test_turkish_errors_hold_no_english():
-    """A sentence half in another language."""
-    error = InvalidScenario("max_context", 999_999, "llama reads at most 8192 tokens (max_position_embeddings)")
-    assert error_sentence(error, Text("tr")) == "Bağlam uzunluğu = 999999 olamaz: model en çok 8.192 token okur."
