@@ -81,7 +81,9 @@ def table(entries: Sequence[Entry], text: Text) -> Html:
         (
             "compare.rent",
             [
-                NOTHING if best is None else join([bold(machine(best)), tag("small", best["provider"])])
+                NOTHING
+                if best is None
+                else join([bold(machine(best)), tag("small", text.name("option.providers", best["provider"]))])
                 for best in bests
             ],
         ),

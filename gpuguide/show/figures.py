@@ -116,7 +116,7 @@ def cost_of_offers(decision: Decision, text: Text, count: int = 10) -> Figure:
 def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int) -> Figure:
     """Rows of a ranking as bars of cost, by parts."""
     labels = _distinct(
-        [f"{provider} · {machine}" for provider, machine in zip(rows["provider"], _machines(rows), strict=True)]
+        [f"{provider} · {machine}" for provider, machine in zip(_providers(rows, text), _machines(rows), strict=True)]
     )
     rate = float(text.currency_per_usd or 1.0)
     parts = {part: _column(rows, f"cost_{part}_usd") * rate for part in COST_PARTS}
@@ -162,7 +162,7 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
     front = rows["pareto"].to_numpy(dtype=bool)
     said = [
         f"{provider} · {machine}<br>{text.duration(seconds)} · {_money(text)(amount)}"
-        for provider, machine, seconds, amount in zip(rows["provider"], _machines(rows), time, cost, strict=True)
+        for provider, machine, seconds, amount in zip(_providers(rows, text), _machines(rows), time, cost, strict=True)
     ]
     data = []
     for name, chosen, colour in (("chart.others", ~front, "faded"), ("chart.front", front, "series")):
@@ -332,6 +332,10 @@ def log_axis(values: Any, said: Callable[[float], str], ticks: Sequence[float] |
 
 def _machines(rows: pd.DataFrame) -> list[str]:
     return [machine_name(*row) for row in zip(rows["gpu"], rows["gpus"], rows["nodes"], strict=True)]
+
+
+def _providers(rows: pd.DataFrame, text: Text) -> list[str]:
+    return [text.name("option.providers", name) for name in rows["provider"]]
 
 
 def machine_name(gpu: str, gpus: float, nodes: float) -> str:

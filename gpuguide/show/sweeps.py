@@ -149,7 +149,8 @@ def price_forms(ask: Ask, decision: Decision, text: Text) -> Figure:
     for pricing in PRICING:
         row = _first(_try(ask, {"pricing": pricing}))
         if row is not None:
-            rows.append(row | {"provider": f"{text.name('option.pricing', pricing)}: {row['provider']}"})
+            who = text.name("option.providers", row["provider"])
+            rows.append(row | {"provider": f"{text.name('option.pricing', pricing)}: {who}"})
     frame = pd.DataFrame(rows) if rows else decision.top(0)
     return figures.cost_bars(frame, text, title=figures.cost_title(decision, text), count=len(PRICING))
 

@@ -201,7 +201,12 @@ def _machine(gpu: str, gpus: float, nodes: float, instance_type: str) -> Html:
 
 
 def _provider(text: Text, name: str, region: str) -> Html:
-    return join([tag("b", name), tag("small", text("table.any_region") if region in ("*", "") else region)])
+    return join(
+        [
+            tag("b", text.name("option.providers", name)),
+            tag("small", text("table.any_region") if region in ("*", "") else region),
+        ]
+    )
 
 
 def _per_hour(text: Text, usd: float, pricing: str) -> Html:

@@ -25,7 +25,7 @@ def verdict(decision: Decision, text: Text) -> str:
     spare = text.memory(max(0.0, best["usable_bytes"] - best["memory_total_typical_bytes"]))
     values: dict[str, Any] = {
         "machine": machine(best),
-        "provider": best["provider"],
+        "provider": text.name("option.providers", best["provider"]),
         "price": text.money(best["usd_per_hour"]),
         "cost": text.band("money", best["cost_total_low_usd"], best["cost_total_high_usd"]),
         "fit": text(f"verdict.{best['fit']}", spare=spare),
@@ -99,7 +99,10 @@ def _plain_tile(value: str, name: str, ranged: str | None = None) -> Html:
 
 def warnings(decision: Decision, text: Text) -> Html | None:
     """What a reader should know before acting, one sentence each."""
-    said = [tag("li", text(key, **values)) for key, values in decision.warnings]
+    said = [
+        tag("li", text(key, **values | {"provider": text.name("option.providers", values.get("provider", ""))}))
+        for key, values in decision.warnings
+    ]
     return tag("ul", said, class_="gg-warnings") if said else None
 
 
