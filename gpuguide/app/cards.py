@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuguide.app.declaration import Answer, Card
-from gpuguide.show import figures, reach, tables
+from gpuguide.show import figures, formats, reach, serving, tables
+from gpuguide.show.architecture import architecture_list
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
 from gpuguide.show.sweeps import (
@@ -34,8 +35,9 @@ MEMORY = Card(key="memory", draw=_decided(figures.memory_by_gpu), wide=True)
 COST = Card(key="cost", draw=_decided(figures.cost_of_offers))
 PARTS = Card(key="parts", draw=_decided(tables.memory_table), chart=False)
 FUNNEL = Card(key="funnel", draw=_decided(tables.funnel), chart=False)
+ARCHITECTURE = Card(key="architecture", draw=_decided(architecture_list), chart=False)
 PLAN = Card(key="plan", draw=_decided(tables.plan_list), chart=False)
-FRONT = Card(key="front", draw=_decided(figures.time_and_cost), slow=True)
+FRONT = Card(key="front", draw=_decided(figures.time_and_cost))
 STEP = Card(key="step", draw=_decided(figures.step_time))
 HELP = Card(key="remedies", draw=_decided(remedy_list), chart=False, slow=True)
 
@@ -63,6 +65,10 @@ VARIANTS = Card(key="methods", draw=_methods, slow=True)
 
 
 CONTEXT = Card(key="context", draw=_asking(across_context), slow=True)
+CURVE = Card(key="curve", draw=_decided(serving.latency_curve), slow=True)
+CURVE_TABLE = Card(key="curvetable", draw=_decided(serving.latency_table), chart=False, slow=True)
+FORMATS = Card(key="formats", draw=_asking(formats.format_bars), wide=True, slow=True)
+FORMAT_TABLE = Card(key="formattable", draw=_asking(formats.format_table), chart=False, wide=True, slow=True)
 LOAD = Card(key="load", draw=_asking(across_load), slow=True)
 SIZES = Card(key="sizes", draw=_asking(across_sizes), wide=True, slow=True)
 FORMS = Card(key="forms", draw=_asking(price_forms), wide=True, slow=True)

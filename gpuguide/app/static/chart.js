@@ -63,9 +63,10 @@ function render({ model, el }) {
   legend.className = "gg-legend";
   figure.append(legend, picture, tools);
   el.append(figure);
-  let library, queued = false, drawn = 0, gone = false;
+  let library, queued = false, drawn = 0, gone = false, seen = true;
 
   function draw() {
+    if (!queued) return;
     queued = false;
     if (!library || gone || !picture.isConnected) return;
     const width = Math.floor(figure.clientWidth);
@@ -103,8 +104,12 @@ function render({ model, el }) {
       return entry;
     }));
   }
+  // What the reader sees is drawn in the next frame, the rest when the browser has nothing better to do.
   function later() {
-    if (!queued) { queued = true; requestAnimationFrame(draw); }
+    if (queued && !(seen && queued === "idle")) return;
+    queued = seen ? "frame" : "idle";
+    if (seen || !window.requestIdleCallback) requestAnimationFrame(draw);
+    else requestIdleCallback(draw, { timeout: 500 });
   }
   function say() {
     const words = model.get("figure").label;
@@ -129,6 +134,11 @@ function render({ model, el }) {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const size = new ResizeObserver(later);
   size.observe(figure);
+  const sight = new IntersectionObserver(([{ isIntersecting }]) => {
+    seen = isIntersecting;
+    if (seen && queued) later();
+  }, { rootMargin: "200px" });
+  sight.observe(figure);
   dark.addEventListener("change", later);
   model.on("change:figure", () => { say(); later(); });
   model.on("change:exports", label);
@@ -138,6 +148,7 @@ function render({ model, el }) {
   return () => {
     gone = true;
     size.disconnect();
+    sight.disconnect();
     dark.removeEventListener("change", later);
     library?.purge(picture);
   };
