@@ -70,10 +70,10 @@ def run_cost(
     scenario: Scenario,
     checkpoint_bytes: Number,
     weight_bytes: float,
-    data_bytes: float,
+    data_bytes: Number,
     needs_checkpoints: bool,
     assumptions: Assumptions,
-    tokens: float | None = None,
+    tokens: Number | None = None,
     items: float | None = None,
     result_bytes: float | None = None,
 ) -> CostBreakdown:
@@ -92,13 +92,13 @@ def run_cost(
         One checkpoint. [bytes]
     weight_bytes : float
         Weights that are downloaded before work. [bytes]
-    data_bytes : float
+    data_bytes : number or array, shape (offer,)
         Data that is kept on the volume. [bytes]
     needs_checkpoints : bool
         False where finished items are kept one by one, as when generating images.
     assumptions : Assumptions
         `cost_*`, `spot_*`.
-    tokens, items : float, optional
+    tokens, items : number, optional
         What the run makes or trains on, for the price per million tokens or per 1,000 items.
     result_bytes : float, optional
         What is taken out at the end; the weights when left out. [bytes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,17 @@ SecondsOf = Callable[[Plan, Nodes, Assumptions], Number]
 """What to minimise over plans that fit: seconds per step or per token."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """What is searched: legal plans on sizes, and the machine shapes of each size."""
+
+    pairs: Pairs  # `pairs.shape` are places in `sizes`
+    sizes: Nodes
+    size_of_shape: Index  # (shape,): from `sizes_of`
+    shapes: Nodes
+    able: NDArray[np.bool_]  # (shape,): the GPU has the job's precision; the others get no plan
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The chosen plan of every shape that has a legal one; one entry per such shape, in rising order."""
@@ -45,6 +57,12 @@ class Fit:
         """How much the typical estimate exceeds what is usable; zero where it does not. [bytes]"""
         missing: NDArray[np.float64] = np.maximum(0.0, flat(self.memory.total)[TYPICAL] - self.usable_bytes)
         return missing
+
+    def places(self, shapes: int) -> Index:
+        """For every shape its place among the fitted ones; -1 where no plan is legal."""
+        place = np.full(shapes, -1, dtype=np.intp)
+        place[self.shape] = np.arange(len(self.shape))
+        return place
 
 
 def verdict_of(
@@ -75,15 +93,11 @@ def sizes_of(shapes: Nodes, *more: NDArray[np.float64]) -> tuple[Nodes, Index]:
 
 
 def best_plans(
+    space: Space,
     *,
-    pairs: Pairs,
-    sizes: Nodes,
-    size_of_shape: Index,
-    shapes: Nodes,
     assumptions: Assumptions,
     usable_bytes: NDArray[np.float64],
     headroom: float,
-    able: NDArray[np.bool_],
     memory_of: MemoryOf,
     seconds_of: SecondsOf,
 ) -> Fit:
@@ -92,28 +106,23 @@ def best_plans(
 
     Parameters
     ----------
-    pairs : Pairs
-        Legal plans on sizes: `pairs.shape` are places in `sizes`.
-    sizes, size_of_shape : Nodes, array of int
-        From `sizes_of`.
-    shapes : Nodes
-        All machine shapes.
+    space : Space
+        Plans and machines.
     usable_bytes : array, shape (shapes,)
         Memory of one GPU that the job may take. [bytes]
     headroom : float
         Share of it to leave free.
-    able : array of bool, shape (shapes,)
-        Shapes whose GPU has the job's precision; the others get no plan.
     memory_of, seconds_of : callable
         Estimates over flat pairs; the objective is asked with typical values only, and only where the plan fits best.
     """
-    pairs, family = _by_size_and_family(pairs)
+    sizes, size_of_shape, shapes = space.sizes, space.size_of_shape, space.shapes
+    pairs, family = _by_size_and_family(space.pairs)
     total = np.empty((len(BANDS), len(pairs)))
     for piece in _pieces(len(pairs)):
         memory = memory_of(pairs.plan.take(piece), sizes.take(pairs.shape[piece]), assumptions)
         total[:, piece] = flat(memory.total)
     # Shapes of one size and one memory share their verdicts, so these are settled per group of such shapes.
-    planned = np.flatnonzero(np.isin(size_of_shape, pairs.shape) & able)
+    planned = np.flatnonzero(np.isin(size_of_shape, pairs.shape) & space.able)
     group_keys = np.stack([size_of_shape[planned].astype(np.float64), usable_bytes[planned]])
     groups, group_of_planned = np.unique(group_keys, axis=1, return_inverse=True)
     group_of_planned = group_of_planned.ravel()
@@ -212,3 +221,17 @@ def flat(value: Number) -> NDArray[np.float64]:
     """A (band, 1, entries) or (band, entries) array as (band, entries)."""
     array = np.asarray(value, dtype=np.float64)
     return array.reshape(array.shape[0], -1)
+
+
+def spread(value: Number, entries: int) -> NDArray[np.float64]:
+    """A result as (band, entries), whatever axes of it were left out."""
+    array = np.asarray(value, dtype=np.float64)
+    return np.broadcast_to(flat(array) if array.ndim > 1 else array, (len(BANDS), entries))
+
+
+def typical(value: Any, entries: int) -> NDArray[Any]:
+    """The typical numbers or labels of a result as (entries,), whatever axes of it were left out."""
+    array = np.asarray(value)
+    if array.ndim > 1:
+        array = array.reshape(array.shape[0], -1)[min(TYPICAL, array.shape[0] - 1)]
+    return np.broadcast_to(array, (entries,))

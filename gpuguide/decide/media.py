@@ -12,8 +12,8 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuguide.decide.estimates import Estimate
-from gpuguide.decide.fit import best_plans, flat, sizes_of
+from gpuguide.decide.estimates import Estimate, machines_of
+from gpuguide.decide.fit import Fit, MemoryOf, SecondsOf, Space, best_plans, spread, typical
 from gpuguide.decide.search import MICRO_BATCHES, Pairs
 from gpuguide.errors import InvalidScenario
 from gpuguide.estimate.media import check_modelled, is_diffusion, media_memory, media_speed
@@ -25,7 +25,7 @@ from gpuguide.spec.job import MediaJob
 from gpuguide.spec.model import MediaModel
 from gpuguide.spec.plan import OFFLOAD, RECOMPUTE, Plan
 from gpuguide.spec.scenario import Question, Scenario
-from gpuguide.units import TYPICAL, Number
+from gpuguide.units import Number
 
 Floats = NDArray[np.float64]
 
@@ -140,10 +140,6 @@ def estimate_media(question: Question, model: MediaModel, job: MediaJob) -> Esti
 
 
 def _estimate(question: Question, model: MediaModel, job: MediaJob) -> Estimate:
-    shapes = question.shapes
-    sizes, size_of_shape = sizes_of(shapes)
-    able = _able(shapes)
-
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
         return media_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
 
@@ -153,32 +149,21 @@ def _estimate(question: Question, model: MediaModel, job: MediaJob) -> Estimate:
     def seconds_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
         return _work_s(job, plan, speed_of(plan, nodes, assumptions).batch_s)
 
-    fit = best_plans(
-        pairs=media_pairs(model, job, question.scenario, sizes),
-        sizes=sizes,
-        size_of_shape=size_of_shape,
-        shapes=shapes,
-        assumptions=question.assumptions,
-        usable_bytes=shapes.memory_bytes,
-        headroom=question.scenario.headroom,
-        able=able,
-        memory_of=memory_of,
-        seconds_of=seconds_of,
-    )
+    fit, able = _fit(question, model, job, memory_of, seconds_of)
     speed = speed_of(fit.plan, fit.nodes, question.assumptions)
-    shape = (3, len(fit.shape))
-    batch_s, items_per_s = _spread(speed.batch_s, shape), _spread(speed.items_per_s, shape)
+    entries = len(fit.shape)
+    batch_s, items_per_s = spread(speed.batch_s, entries), spread(speed.items_per_s, entries)
     banded = {"items_per_s": items_per_s, "batch_s": batch_s}
     if job.task == "audio":
         banded["realtime_factor"] = items_per_s * float(np.max(job.audio_seconds))
+    parts = ("encode_s", "denoise_s", "decode_s", "bound")
     return Estimate(
         fit=fit,
         able=able,
-        work_s=_spread(_work_s(job, fit.plan, batch_s), shape),
+        work_s=spread(_work_s(job, fit.plan, batch_s), entries),
         banded=banded,
-        single={name: _spread(getattr(speed, name), shape)[TYPICAL] for name in ("encode_s", "denoise_s", "decode_s")}
-        | {"bound": _labels(speed.bound, shape)},
-        meets_targets=np.ones(shape[1], dtype=bool),
+        single={name: typical(getattr(speed, name), entries) for name in parts},
+        meets_targets=np.ones(entries, dtype=np.bool_),
     )
 
 
@@ -188,55 +173,38 @@ def _work_s(job: MediaJob, plan: Plan, batch_s: Number) -> Number:
 
 
 def _estimate_training(question: Question, model: MediaModel, job: MediaJob) -> Estimate:
-    shapes = question.shapes
-    sizes, size_of_shape = sizes_of(shapes)
-    able = _able(shapes)
-
     def memory_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> MemoryBreakdown:
         return media_training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
 
     def seconds_of(plan: Plan, nodes: Nodes, assumptions: Assumptions) -> Number:
         return media_step_s(model=model, job=job, plan=plan, nodes=nodes, assumptions=assumptions)
 
-    fit = best_plans(
-        pairs=media_pairs(model, job, question.scenario, sizes),
-        sizes=sizes,
-        size_of_shape=size_of_shape,
-        shapes=shapes,
-        assumptions=question.assumptions,
-        usable_bytes=shapes.memory_bytes,
-        headroom=question.scenario.headroom,
-        able=able,
-        memory_of=memory_of,
-        seconds_of=seconds_of,
-    )
-    shape = (3, len(fit.shape))
-    step_s = _spread(seconds_of(fit.plan, fit.nodes, question.assumptions), shape)
+    fit, able = _fit(question, model, job, memory_of, seconds_of)
+    entries = len(fit.shape)
+    step_s = spread(seconds_of(fit.plan, fit.nodes, question.assumptions), entries)
     batch = float(np.max(job.batch))
     return Estimate(
         fit=fit,
         able=able,
         work_s=np.ceil(job.items / batch) * step_s,
         banded={"items_per_s": batch / step_s, "step_s": step_s},
-        single={"bound": np.full(shape[1], "compute", dtype=object)},
-        meets_targets=np.ones(shape[1], dtype=bool),
+        single={"bound": np.full(entries, "compute", dtype=object)},
+        meets_targets=np.ones(entries, dtype=np.bool_),
     )
 
 
-def _able(shapes: Nodes) -> NDArray[np.bool_]:
-    """Cards with 16-bit matrix units of either kind."""
-    return np.isfinite(shapes.flops["bf16"]) | np.isfinite(shapes.flops["fp16"])
-
-
-def _spread(value: Number, shape: tuple[int, int]) -> Floats:
-    """A result as (band, shape), whatever axes of it were left out."""
-    array = np.asarray(value, dtype=np.float64)
-    return np.broadcast_to(flat(array) if array.ndim > 1 else array, shape)
-
-
-def _labels(value: NDArray[np.object_], shape: tuple[int, int]) -> NDArray[np.object_]:
-    """Typical labels as (shape,)."""
-    array = np.asarray(value, dtype=object)
-    if array.ndim > 1:
-        array = array.reshape(array.shape[0], -1)[min(TYPICAL, array.shape[0] - 1)]
-    return np.broadcast_to(array, shape[1:])
+def _fit(
+    question: Question, model: MediaModel, job: MediaJob, memory_of: MemoryOf, seconds_of: SecondsOf
+) -> tuple[Fit, NDArray[np.bool_]]:
+    """Best plan of every shape, and the shapes whose cards have 16-bit matrix units of either kind."""
+    sizes, size_of_shape, able = machines_of(job, question.shapes)
+    pairs = media_pairs(model, job, question.scenario, sizes)
+    fit = best_plans(
+        Space(pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=question.shapes, able=able),
+        assumptions=question.assumptions,
+        usable_bytes=question.shapes.memory_bytes,
+        headroom=question.scenario.headroom,
+        memory_of=memory_of,
+        seconds_of=seconds_of,
+    )
+    return fit, able

@@ -18,7 +18,7 @@ from gpuguide.decide.estimates import Estimate, estimate_serving, estimate_train
 from gpuguide.decide.media import estimate_media
 from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
-from gpuguide.decide.search import Index, asked_for
+from gpuguide.decide.search import asked_for
 from gpuguide.errors import NotModelled, must_be
 from gpuguide.estimate.results import PARTS
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
@@ -46,7 +46,7 @@ def decide(question: Question) -> Decision:
     scenario, offers = question.scenario, question.offers
     columns, fit = Columns(offers), found.fit
     shape = columns.values("shape")
-    place = _place_of_shape(found, len(question.shapes))[shape]
+    place = fit.places(len(question.shapes))[shape]
     planned = place >= 0
     # An offer without a legal plan borrows the first shape's numbers; the funnel drops it before they are seen.
     place = np.maximum(place, 0)
@@ -113,13 +113,6 @@ def estimate(question: Question) -> Estimate:
     raise NotModelled(
         f"workload {question.scenario.workload} of {model.name}", "choose a workload the model is made for"
     )
-
-
-def _place_of_shape(found: Estimate, shapes: int) -> Index:
-    """For every shape its place among the estimated ones; -1 where no plan is legal."""
-    place = np.full(shapes, -1, dtype=np.intp)
-    place[found.fit.shape] = np.arange(len(found.fit.shape))
-    return place
 
 
 def memory_of(question: Question) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from gpuguide.estimate.weights import stored_weights
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.scenario import Question
+from gpuguide.units import TYPICAL
 
 Index = NDArray[np.intp]
 
@@ -30,6 +31,7 @@ def price(question: Question, found: Estimate, place: Index, offers: Columns) ->
     Parameters
     ----------
     question : Question
+        Its job may train on another number of tokens on each offer.
     found : Estimate
         Time per shape.
     place : array of int, shape (offer,)
@@ -62,10 +64,10 @@ def price(question: Question, found: Estimate, place: Index, offers: Columns) ->
             scenario=scenario,
             checkpoint_bytes=checkpoint_bytes(model, job),
             weight_bytes=float(model.params) * STORED_BYTES if job.method != "pretrain" else 0.0,
-            data_bytes=float(job.train_tokens) * float(bytes_per_token[1, 0]),
+            data_bytes=job.train_tokens * float(bytes_per_token[TYPICAL, 0]),
             needs_checkpoints=True,
             assumptions=assumptions,
-            tokens=float(job.train_tokens),
+            tokens=job.train_tokens,
             result_bytes=result_bytes(model, job),
         )
         return cost, reads

@@ -13,7 +13,7 @@ from gpuguide.decide.columns import Columns
 from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.cost import CostBreakdown
 from gpuguide.decide.estimates import Estimate
-from gpuguide.decide.fit import VERDICTS, flat
+from gpuguide.decide.fit import VERDICTS, flat, spread
 from gpuguide.decide.market import Funnel
 from gpuguide.decide.price import price
 from gpuguide.decide.search import Index, plan_as_dict
@@ -74,7 +74,7 @@ class Rows:
         columns["fit"] = VERDICTS[fit.verdict[place]]
         columns["plan"] = self._plans(place)
         for part in PARTS:
-            columns[f"memory_{part}_bytes"] = banded(getattr(fit.memory, part), len(fit.shape))[TYPICAL, place]
+            columns[f"memory_{part}_bytes"] = spread(getattr(fit.memory, part), len(fit.shape))[TYPICAL, place]
         columns |= bands("memory_total_{}_bytes", flat(fit.memory.total)[:, place])
         columns["usable_bytes"] = fit.usable_bytes[place]
         columns["missing_bytes"] = fit.missing_bytes[place]
@@ -98,7 +98,7 @@ class Rows:
         """Memory of one GPU of an offer by parts, each with shape (band,)."""
         fit = self.found.fit
         return MemoryBreakdown(
-            **{part: banded(getattr(fit.memory, part), len(fit.shape))[:, self.place[offer]] for part in PARTS}
+            **{part: spread(getattr(fit.memory, part), len(fit.shape))[:, self.place[offer]] for part in PARTS}
         )
 
     def _energy(self, market: Columns, place: Index, cost: CostBreakdown) -> dict[str, Floats]:
@@ -153,11 +153,3 @@ def bands(template: str, values: Floats) -> dict[str, Floats]:
     Place 0 of the band axis needs the least time; a rate is highest there, so the ends may change places.
     """
     return {template.format(name): row for name, row in zip(BANDS, np.sort(values, axis=0), strict=True)}
-
-
-def banded(value: Any, entries: int) -> Floats:
-    """A part as (band, entries), whatever axes of it were left out."""
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim > 1:
-        array = array.reshape(array.shape[0], -1)
-    return np.broadcast_to(array, (len(BANDS), entries))

@@ -118,7 +118,7 @@ def stored_gb_of(
     scenario: Scenario,
     checkpoint_bytes: Number,
     weight_bytes: float,
-    data_bytes: float,
+    data_bytes: Number,
     needs_checkpoints: bool,
     assumptions: Assumptions,
 ) -> Floats:

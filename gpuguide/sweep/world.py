@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuguide.decide.fit import Space
 from gpuguide.decide.search import Pairs
 from gpuguide.spec.hardware import LinkTable, Nodes
 from gpuguide.spec.plan import Plan
@@ -64,14 +65,14 @@ class World:
     ) -> None:
         self.points = len(kind)
         sizes_in = [np.unique(size_of_shape[found.shapes]) for found in markets]
-        self.sizes, size_start = self._copies(sizes, sizes_in, kind)
+        sizes_of_all, size_start = self._copies(sizes, sizes_in, kind)
         shapes_in = [found.shapes for found in markets]
-        self.shapes, shape_start = self._copies(all_shapes, shapes_in, kind)
+        shapes, shape_start = self._copies(all_shapes, shapes_in, kind)
         local_size = [
             np.searchsorted(own, size_of_shape[found.shapes]) for own, found in zip(sizes_in, markets, strict=True)
         ]
-        self.size_of_shape, owner = _joined(local_size, kind)
-        self.size_of_shape = self.size_of_shape + size_start[owner]
+        local, owner = _joined(local_size, kind)
+        size_of = local + size_start[owner]
         usable = [_on_sizes(found, own) for found, own in zip(pairs, sizes_in, strict=True)]
         places, owner = _joined([size for _, size in usable], kind)
         entry, _ = _joined([index for index, _ in usable], kind)
@@ -80,7 +81,13 @@ class World:
             name: np.concatenate([np.broadcast_to(getattr(found.plan, name), (len(found),)) for found in pairs])
             for name in Plan.__slots__
         })  # fmt: skip
-        self.pairs = Pairs(whole.take(entry + starts[kind][owner]), places + size_start[owner])
+        self.space = Space(
+            pairs=Pairs(whole.take(entry + starts[kind][owner]), places + size_start[owner]),
+            sizes=sizes_of_all,
+            size_of_shape=size_of,
+            shapes=shapes,
+            able=np.ones(len(shapes), dtype=np.bool_),  # others have no offers here
+        )
         local_shape, self.offer_point = _joined([found.shape_of_offer for found in markets], kind)
         self.offer_shape = local_shape + shape_start[self.offer_point]
         self.offers, _ = _joined([found.offers for found in markets], kind)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpuguide.decide.fit import best_plans, sizes_of, verdict_of
+from gpuguide.decide.fit import Space, best_plans, sizes_of, verdict_of
 from gpuguide.decide.search import Pairs
 from gpuguide.estimate.results import MemoryBreakdown
 from gpuguide.spec.assumptions import Assumptions
@@ -25,6 +25,20 @@ def test_fits_tight_and_no_are_three_answers(low, typical, high, usable, headroo
     assert verdict_of(total_bytes=total, usable_bytes=np.array([usable * GIB]), headroom=headroom) == [expected]
 
 
+def fitted(pairs, shapes, memory_of, seconds_of):
+    """Best plans on shapes that are all able, with 5 % left free."""
+    sizes, size_of_shape = sizes_of(shapes)
+    able = np.ones(len(shapes), dtype=bool)
+    return best_plans(
+        Space(pairs=pairs, sizes=sizes, size_of_shape=size_of_shape, shapes=shapes, able=able),
+        assumptions=Assumptions({}),
+        usable_bytes=shapes.memory_bytes,
+        headroom=0.05,
+        memory_of=memory_of,
+        seconds_of=seconds_of,
+    )
+
+
 def test_fastest_plan_that_fits_is_kept(machines):
     """Memory falls with recompute, time rises: the small card needs recompute 2, the large one 0."""
     shapes = machines("RTX4090", "H100-SXM")
@@ -35,19 +49,7 @@ def test_fastest_plan_that_fits_is_kept(machines):
         need = (60 - 20 * np.asarray(plan.recompute)) * GIB
         return MemoryBreakdown(weights=np.broadcast_to(need, (3, 1, need.size)))
 
-    sizes, size_of_shape = sizes_of(shapes)
-    fit = best_plans(
-        pairs=pairs,
-        sizes=sizes,
-        size_of_shape=size_of_shape,
-        shapes=shapes,
-        assumptions=Assumptions({}),
-        usable_bytes=shapes.memory_bytes,
-        headroom=0.05,
-        able=np.ones(len(shapes), dtype=bool),
-        memory_of=memory_of,
-        seconds_of=lambda plan, nodes, assumptions: 1 + np.asarray(plan.recompute),
-    )
+    fit = fitted(pairs, shapes, memory_of, lambda plan, nodes, assumptions: 1 + np.asarray(plan.recompute))
 
     assert fit.plan.recompute.tolist() == [2.0, 0.0]
     assert fit.verdict.tolist() == [0, 0]
@@ -59,7 +61,6 @@ def test_fastest_plan_that_fits_is_kept(machines):
 def test_largest_micro_batches_are_timed(machines):
     """Of plans alike but for the micro-batch only the largest that fit are worth timing."""
     shapes = machines("RTX4090")
-    sizes, size_of_shape = sizes_of(shapes)
     pairs = Pairs(Plan(micro_batch=np.array([1.0, 2.0, 4.0, 8.0])), np.zeros(4, dtype=int))
     timed = []
 
@@ -71,18 +72,7 @@ def test_largest_micro_batches_are_timed(machines):
         timed.extend(plan.micro_batch.tolist())
         return 1 / np.asarray(plan.micro_batch)
 
-    fit = best_plans(
-        pairs=pairs,
-        sizes=sizes,
-        size_of_shape=size_of_shape,
-        shapes=shapes,
-        assumptions=Assumptions({}),
-        usable_bytes=shapes.memory_bytes,
-        headroom=0.05,
-        able=np.ones(len(shapes), dtype=bool),
-        memory_of=memory_of,
-        seconds_of=seconds_of,
-    )
+    fit = fitted(pairs, shapes, memory_of, seconds_of)
 
     assert fit.plan.micro_batch.tolist() == [4.0]
     assert sorted(timed) == [2.0, 4.0]
@@ -96,19 +86,7 @@ def test_nothing_fits_gives_the_least_misfit(machines):
         need = (100 - 10 * np.asarray(plan.recompute)) * GIB
         return MemoryBreakdown(weights=np.broadcast_to(need, (3, 1, need.size)))
 
-    sizes, size_of_shape = sizes_of(shapes)
-    fit = best_plans(
-        pairs=pairs,
-        sizes=sizes,
-        size_of_shape=size_of_shape,
-        shapes=shapes,
-        assumptions=Assumptions({}),
-        usable_bytes=shapes.memory_bytes,
-        headroom=0.05,
-        able=np.ones(len(shapes), dtype=bool),
-        memory_of=memory_of,
-        seconds_of=lambda plan, nodes, assumptions: np.ones(plan.recompute.size),
-    )
+    fit = fitted(pairs, shapes, memory_of, lambda plan, nodes, assumptions: np.ones(plan.recompute.size))
 
     assert fit.plan.recompute.tolist() == [2.0]
     assert fit.verdict.tolist() == [2]
