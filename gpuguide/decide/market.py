@@ -125,7 +125,7 @@ def filters(offers: pd.DataFrame, scenario: Scenario, *, known_gpus: bool = Fals
     Raises
     ------
     UnknownName
-        If the scenario names a GPU or provider that no offer has, or an offer kind that does not exist.
+        If the scenario names a GPU, provider or country that no offer has, or an offer kind that does not exist.
     """
     masks: dict[str, Bools] = {}
     wanted = _among(offers, "gpu", scenario.gpu, None if known_gpus else "GPU")
@@ -140,7 +140,7 @@ def filters(offers: pd.DataFrame, scenario: Scenario, *, known_gpus: bool = Fals
         topology &= nodes == scenario.nodes
     masks["topology"] = topology
     masks["provider"] = _among(offers, "provider", scenario.providers, "provider")
-    masks["region"] = _in_region(offers, scenario.regions)
+    masks["region"] = _in_region(offers, scenario.regions) & _in_country(offers, scenario.countries)
     masks["kind"] = _among(offers, "kind", scenario.offer_kinds, "kind of offer")
     pricing = offers["pricing"]
     masks["pricing"] = (
@@ -281,6 +281,9 @@ def _other_spelling(offers: pd.DataFrame, column: str, name: str, kind: str | No
     return np.zeros(len(offers), dtype=np.bool_)
 
 
+ANYWHERE = "*"
+EU = frozenset("AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK".split())
+"""Members of the European Union on 2026-11-30; source: european-union.europa.eu, "EU countries"."""
 KINDS = ("on_demand", "marketplace", "community", "serverless")
 
 
@@ -307,3 +310,24 @@ def _in_region(offers: pd.DataFrame, wanted: Sequence[str]) -> Bools:
     chosen = np.array([str(k) == "*" or any(w in str(k).casefold() for w in words) for k in known] + [False])
     picked: Bools = chosen[number]
     return picked
+
+
+def countries(offers: pd.DataFrame) -> list[str]:
+    """Two letters of every country that an offer names."""
+    return sorted({str(zone).partition("-")[0] for zone in offers["grid_zone"].unique()} - {ANYWHERE})
+
+
+def _in_country(offers: pd.DataFrame, wanted: Sequence[str]) -> Bools:
+    """Rows in one of the countries; a price that holds everywhere is in every country."""
+    if not wanted:
+        return np.ones(len(offers), dtype=np.bool_)
+    known = countries(offers)
+    allowed = {ANYWHERE}
+    for name in wanted:
+        folded = name.upper()
+        if folded not in (*known, "EU"):
+            raise UnknownName("country", name, nearest(name, known), len(known))
+        allowed |= EU if folded == "EU" else {folded}
+    number, zones = codes(offers, "grid_zone")
+    chosen: Bools = np.array([str(zone).partition("-")[0] in allowed for zone in zones] + [False])
+    return chosen[number]

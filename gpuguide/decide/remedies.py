@@ -117,8 +117,8 @@ def changes(scenario: Scenario) -> Iterator[Mapping[str, Any]]:
             yield {"batch": 1}
     if scenario.gpus is not None:
         yield {"gpus": scenario.gpus * 2, "nodes": None}
-    if scenario.gpu or scenario.providers or scenario.regions:
-        yield {"gpu": (), "providers": (), "regions": ()}
+    if scenario.gpu or scenario.providers or scenario.regions or scenario.countries:
+        yield {"gpu": (), "providers": (), "regions": (), "countries": ()}
     if scenario.pricing == "on_demand" and scenario.workload != "serve":
         yield {"pricing": "any"}
 

@@ -171,6 +171,10 @@ class Scenario(BaseModel):
     nodes: Count | None = Field(None, description="Machines; searched when left out.")
     providers: Names = Field((), description="Providers allowed; all when empty.")
     regions: Names = Field((), description="Regions allowed, any part of the provider's name; all when empty.")
+    countries: Names = Field(
+        (),
+        description="Countries allowed by their two letters, or EU; all when empty. Offers that name no place stay in.",
+    )
     pricing: Literal["on_demand", "spot", "reserved", "any"] = Field("on_demand", description="How to pay.")
     offer_kinds: Names = Field(
         ("on_demand",), description="Kinds of offer: on_demand, marketplace, community, serverless."

@@ -21,6 +21,8 @@ def table(gpus):
     return market_table.clusters(market, (1, 2, 8))
 
 
+IN_EU = {"NL", "SE", "FI", "DE", "BE", "FR", "IT", "IE", "PL", "RO", "ES", "CZ", "BG", "DK", "EE"}
+"""Of the countries in the table, those of the European Union (europa.eu); GB, CH and NO are not."""
 SMALL = st.sampled_from([0.5, 1.0, 2.0, 3.0, np.nan, np.inf])
 
 
@@ -92,6 +94,9 @@ def test_funnel_asks_in_the_order_of_a_renter(table):
         ({"gpu": ["h100-sxm"]}, lambda row: row.gpu == "H100-SXM"),
         ({"providers": "aws,RunPod"}, lambda row: row.provider in ("aws", "runpod")),
         ({"regions": "us-east"}, lambda row: "us-east" in row.region or row.region == "*"),
+        ({"countries": "de,FR"}, lambda row: row.grid_zone in ("DE", "FR", "*")),
+        ({"countries": "EU"}, lambda row: row.grid_zone == "*" or row.grid_zone in IN_EU),
+        ({"countries": ["US"]}, lambda row: row.grid_zone == "*" or row.grid_zone.startswith("US")),
         ({"offer_kinds": "marketplace"}, lambda row: row.kind == "marketplace"),
         ({"pricing": "spot"}, lambda row: row.pricing == "spot"),
         ({"pricing": "reserved"}, lambda row: row.pricing == "reserved"),
@@ -108,6 +113,16 @@ def test_each_filter_keeps_what_it_says(table, keys, holds):
     assert all(holds(row) for row in kept.itertuples())
 
 
+def test_a_country_is_counted_where_the_funnel_asks_for_the_place(table):
+    """An offer in Virginia under "Germany"; or a drop that the funnel does not show."""
+    free, german = (dict(funnel(table, Scenario(countries=asked)).remaining) for asked in ((), ("DE",)))
+    stated = table["grid_zone"].isin(["DE", "*"]).sum()
+
+    assert free["region"] == free["provider"]
+    assert 0 < german["region"] < german["provider"] == free["provider"]
+    assert german["region"] <= stated
+
+
 def test_h100_of_unknown_form_is_computed_as_the_slower_card(table):
     """Asking for H100-PCIe also shows the offers that are computed as one; asking for H100 the offers of that name."""
     as_pcie = table[funnel(table, Scenario(gpu=["H100-PCIe"], pricing="any")).keep]
@@ -117,7 +132,10 @@ def test_h100_of_unknown_form_is_computed_as_the_slower_card(table):
     assert set(unstated["gpu"]) == {"H100"}
 
 
-@pytest.mark.parametrize(("key", "value"), [("gpu", "H100SXM"), ("providers", "amazon"), ("offer_kinds", "ondemand")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("gpu", "H100SXM"), ("providers", "amazon"), ("offer_kinds", "ondemand"), ("countries", "Atlantis")],
+)
 def test_unknown_names_are_refused_with_the_nearest(table, key, value):
     with pytest.raises(UnknownName, match=value):
         filters(table, Scenario(**{key: [value]}))
