@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 
 from gpuguide.app.declaration import Card
 from gpuguide.app.location import read_query, write_query
-from gpuguide.app.shell import Shell, served
-from gpuguide.errors import GuideError, UnknownName, nearest
+from gpuguide.app.shell import Shell, may_open
+from gpuguide.errors import GuideError
 from gpuguide.show import compare
 from gpuguide.show.verdict import footer
 from gpuguide.spec.scenario import Scenario
@@ -85,9 +85,7 @@ class ComparePage(Shell):
         from gpuguide.decide.pipeline import decide
 
         scenario = Scenario.from_mapping({key: value for key, value in read_query(query).items() if value != ""})
-        names = self.catalog.models.names()
-        if served() and scenario.model and scenario.model not in self.catalog.models:
-            raise UnknownName("model", scenario.model[:80], nearest(scenario.model[:80], names), len(names))
+        may_open(scenario.model, self.catalog.models)
         return decide(self.catalog.resolve(scenario))
 
     def _draw(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from gpuguide.app.controls import AUTO, Control
+from gpuguide.catalog.carried import is_carried, model_of
 from gpuguide.show.html import Html, button, join, tag
 from gpuguide.text import Text
 
@@ -247,7 +248,8 @@ class ChoiceField(Field):
 
     def _named(self, value: str) -> str:
         if value == AUTO:
-            return self._text("option.auto")
+            empty = f"control.{self.control.key}.empty"
+            return self._text(empty if self._text.has(empty) else "option.auto")
         if self.control.share:
             return self._text.percent(float(value))
         return self._text.name(f"option.{self.control.key}", value)
@@ -273,6 +275,8 @@ class ModelField(ChoiceField):
             self.value = None
 
     def _named(self, value: str) -> str:
+        if is_carried(value):
+            return self._text("option.own_model", name=model_of(value).name)
         return self._text("option.model_by_size") if value == AUTO else value
 
 
@@ -334,13 +338,12 @@ class NamesField(Field):
         self.value = tuple(value)
 
     def _show(self) -> None:
-        chosen = set(self.value or ())
+        key, chosen = self.control.key, set(self.value or ())
         names = [*(name for name in sorted(chosen) if name not in self.options), *self.options]
         boxes = [
-            tag("label", tag("input", type="checkbox", value=name, checked=name in chosen), tag("span", name))
-            for name in names
+            tag("label", tag("input", type="checkbox", value=name, checked=name in chosen), tag("span", named))
+            for name, named in ((name, self._text.name(f"option.{key}", name)) for name in names)
         ]
-        key = self.control.key
         self._boxes.value = tag("div", boxes, class_="gg-names", role="group", aria_label=self.label, data_names=key)
 
     def _translate(self) -> None:

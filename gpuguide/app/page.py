@@ -12,9 +12,11 @@ import ipywidgets as widgets
 
 from gpuguide.app.declaration import Answer, Card, Declaration
 from gpuguide.app.location import write_query
+from gpuguide.app.own_model import OwnModel
 from gpuguide.app.panel import Panel
-from gpuguide.app.shell import Shell, html, served
-from gpuguide.errors import GuideError, UnknownName, nearest
+from gpuguide.app.shell import Shell, html, may_open
+from gpuguide.catalog.carried import carried
+from gpuguide.errors import GuideError
 from gpuguide.show import verdict
 from gpuguide.show.html import join
 from gpuguide.show.tables import as_csv
@@ -23,6 +25,7 @@ from gpuguide.spec.scenario import Scenario
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
     from gpuguide.decide.decision import Decision
+    from gpuguide.spec.model import MediaModel, Model
 
 REMEMBERED = 64
 SLOW_AFTER_S = 0.25
@@ -52,6 +55,8 @@ class Page(Shell):
         self._pending: asyncio.TimerHandle | None = None
         start = Scenario.from_mapping(self._first)
         self.panel = Panel(declaration.groups, declaration.workloads, catalog, self._guarded(self._ask), self._say)
+        self.own = OwnModel(self.browser, self._take, media="image" in declaration.workloads)
+        self.panel.beside("model", self.own.widget)
         self._verdict, self._tiles = html("gg-live"), widgets.HTML()
         cards = [self._card(card) for card in declaration.cards]
         self._assemble([self._verdict], self.panel.widget, [self._tiles, *cards])
@@ -77,7 +82,12 @@ class Page(Shell):
         changes = dict(message.get("values") or {})
         wrong: GuideError | None = None
         if message.get("link"):
-            changes, wrong = _readable(changes)
+            changes, wrong = readable(changes)
+            try:
+                may_open(changes.get("model"), self.catalog.models)
+            except GuideError as error:  # all else in the link still counts
+                del changes["model"]
+                wrong = wrong or error
         self._speak(changes)
         if "workload" in changes and changes["workload"] not in self.declaration.workloads:
             del changes["workload"]
@@ -97,6 +107,20 @@ class Page(Shell):
             self.decision.ranking.assign(plan=self.decision.ranking["plan"].map(str)).to_excel(book, index=False)
             self.browser.download(f"gpuguide-{self.name}.xlsx", XLSX, book.getvalue())
 
+    def _own(self, message: Mapping[str, Any]) -> None:
+        self.own.heard(message)
+
+    def _take(self, model: Model | MediaModel) -> None:
+        """Go on with a model of the reader's own, or raise and stay with the last one."""
+        workload = self.panel.workload_for(model)
+        before = self.panel.held()
+        try:
+            self.panel.put({"workload": workload, "model": carried(model)})
+            self._ask(self.panel.scenario())
+        except Exception:
+            self.panel.hold(before)
+            raise
+
     # ---- from a Scenario to the picture ------------------------------------------------------------------------------
 
     def decide(self, scenario: Scenario) -> Decision:
@@ -106,9 +130,7 @@ class Page(Shell):
             return self._known[scenario]
         from gpuguide.decide.pipeline import decide
 
-        if served() and scenario.model and scenario.model not in self.catalog.models:
-            names = self.catalog.models.names()
-            raise UnknownName("model", scenario.model[:80], nearest(scenario.model[:80], names), len(names))
+        may_open(scenario.model, self.catalog.models)
         decision = self._known[scenario] = decide(self.catalog.resolve(scenario))
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
@@ -188,6 +210,7 @@ class Page(Shell):
     def _translate(self) -> None:
         super()._translate()
         self.panel.relabel(self.text)
+        self.own.relabel(self.text)
         self.browser.names = self.panel.names()
         self.scenario = None  # the same numbers have to be said again
 
@@ -195,7 +218,7 @@ class Page(Shell):
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 
-def _readable(given: Mapping[str, Any]) -> tuple[dict[str, Any], GuideError | None]:
+def readable(given: Mapping[str, Any]) -> tuple[dict[str, Any], GuideError | None]:
     """Values of a link that a Scenario can have, and the first that it cannot."""
     good: dict[str, Any] = {}
     wrong: GuideError | None = None

@@ -10,16 +10,21 @@ import ipywidgets as widgets
 from gpuguide.app.controls import AUTO, CONTROLS, FIRST_MODEL, Bound, Control, Facts, Values, settle
 from gpuguide.app.declaration import Groups
 from gpuguide.app.fields import KINDS, Field, LogField, ModelField, NamesField
+from gpuguide.catalog.carried import is_carried, model_of
 from gpuguide.errors import GuideError, InvalidScenario
 from gpuguide.show.html import button, join, tag
 from gpuguide.show.remedies import value_in_words
-from gpuguide.spec.model import MediaModel
+from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.scenario import Scenario
 from gpuguide.text import Text
 from gpuguide.units import BILLION
 
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
+
+
+MOST_OWN = 6
+"""Models of the reader's own that stay to choose from."""
 
 
 class Panel:
@@ -53,6 +58,7 @@ class Panel:
         self._groups = {name: tuple(keys) for name, keys in groups.items()}
         self._facts: dict[str, Facts] = {}
         self._media: dict[str, str | None] = {}
+        self._own: list[str] = []  # models of the reader's own, the last one first
         self.values: Values = {}
         self.carried: Values = {}  # keys of the Scenario that have no control here, from a link or a notebook
         self.bounds: list[Bound] = []
@@ -97,14 +103,35 @@ class Panel:
             box.add_class("gg-folded")
         return box
 
+    def beside(self, key: str, widget: widgets.Widget) -> None:
+        """Put something under a field."""
+        box = self.fields[key].widget
+        box.children = (*box.children, widget)
+
     def _suits(self, name: str, workload: str) -> bool:
         if name not in self._media:
-            found = self._catalog.models.get(name)
-            self._media[name] = found.task if isinstance(found, MediaModel) else None
-        task = self._media[name]
-        if workload == "audio":
-            return task in ("audio", "asr", "tts", "music")
-        return task == (workload if workload in ("image", "video") else None)
+            self._media[name] = _task(self._model(name))
+        return _does(self._media[name], workload)
+
+    def _model(self, name: str) -> Model | MediaModel:
+        return model_of(name) if is_carried(name) else self._catalog.model(name)
+
+    def workload_for(self, model: Model | MediaModel) -> str:
+        """
+        The workload chosen, or the first of the page's that the model can do.
+
+        Raises
+        ------
+        InvalidScenario
+            If there is none.
+        """
+        for workload in (self.values["workload"], *self._workloads):
+            if _does(_task(model), workload):
+                return str(workload)
+        if isinstance(model, MediaModel):
+            elsewhere = "it makes media: give it on the page for images, video and sound"
+            raise InvalidScenario("model", model.name, elsewhere)
+        raise InvalidScenario("model", model.name, "it is a language model: give it on a page for training or serving")
 
     # ---- values in ---------------------------------------------------------------------------------------------------
 
@@ -141,13 +168,20 @@ class Panel:
         shown : bool
             The browser shows the values already.
         """
-        unset = [key for key, value in changes.items() if value is None or value == ""]
-        given = {key: value for key, value in changes.items() if key not in unset}
         try:
-            checked = Scenario.from_mapping(given)
+            self.put(changes, shown=shown)
         except GuideError as error:
             self._fail(error)
-            return
+        else:
+            self.emit()
+
+    def put(self, changes: Mapping[str, Any], *, shown: bool = False) -> None:
+        """Set several keys at once; nothing is emitted, and what is impossible is raised."""
+        unset = [key for key, value in changes.items() if value is None or value == ""]
+        given = {key: value for key, value in changes.items() if key not in unset}
+        checked = Scenario.from_mapping(given)
+        if is_carried(checked.model):
+            self._model(str(checked.model))  # damaged ones are refused before anything is set
         for key in unset:
             self.carried.pop(key, None)
             if key in self.fields:
@@ -163,7 +197,15 @@ class Panel:
         if given.get("params_b") is not None and "model" in self.values and not given.get("model"):
             self.values["model"] = AUTO
         self._settle(next(iter(changes), None))
-        self.emit()
+
+    def held(self) -> tuple[Values, Values]:
+        """All that the controls hold, for `hold`."""
+        return dict(self.values), dict(self.carried)
+
+    def hold(self, held: tuple[Values, Values]) -> None:
+        """Go back to what the controls held; nothing is emitted."""
+        self.values, self.carried = dict(held[0]), dict(held[1])
+        self._settle(None)
 
     def _moved(self, key: str, value: Any) -> None:
         if isinstance(value, str) and self.fields[key].control.kind in ("log", "number"):
@@ -208,7 +250,7 @@ class Panel:
 
     def _settle(self, changed: str | None) -> None:
         workload = self.values["workload"]
-        if changed in ("workload", None) and "model" in self.fields:
+        if "model" in self.fields and (changed in ("workload", None) or is_carried(self.values["model"])):
             self._offer_models(workload)
         self.values, self.bounds = settle(self.values, changed, self._facts_of(self.values.get("model")))
         for key, field in self.fields.items():
@@ -220,13 +262,16 @@ class Panel:
     def _offer_models(self, workload: str) -> None:
         field = self.fields["model"]
         first = [] if workload in ("image", "video", "audio") else [AUTO]
-        options = [*first, *(name for name in self._catalog.models.names() if self._suits(name, workload))]
         chosen = self.values.get("model")
+        if is_carried(chosen) and chosen not in self._own:
+            self._own = [str(chosen), *self._own][:MOST_OWN]
+        names = (*self._own, *self._catalog.models.names())
+        options = [*first, *(name for name in names if self._suits(name, workload))]
         if chosen and chosen not in options:
             known = self._catalog.models.find(chosen)
             if known in options:
                 self.values["model"] = known
-            elif known is not None or not options:
+            elif known is not None or is_carried(chosen) or not options:
                 self.values["model"] = FIRST_MODEL.get(workload, options[-1 if not first else 1])
             else:
                 options.insert(1 if first else 0, chosen)  # a model by path or Hub id
@@ -240,7 +285,7 @@ class Panel:
             return Facts()
         if name not in self._facts:
             try:
-                found = self._catalog.model(name)
+                found = self._model(name)
             except GuideError:
                 return Facts()  # resolve says what is wrong
             if isinstance(found, MediaModel):
@@ -315,3 +360,14 @@ class Panel:
             remove = button(text("remove"), class_="gg-link", data_set={key: None})
             lines.append(tag("p", said, " ", remove))
         self._notes.value = join(lines)
+
+
+def _task(model: Model | MediaModel) -> str | None:
+    """What a media model makes; None for language models."""
+    return model.task if isinstance(model, MediaModel) else None
+
+
+def _does(task: str | None, workload: str) -> bool:
+    if workload == "audio":
+        return task in ("audio", "asr", "tts", "music")
+    return task == (workload if workload in ("image", "video") else None)

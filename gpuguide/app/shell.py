@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
@@ -13,11 +13,16 @@ from gpuguide.app.chart import Chart
 from gpuguide.app.declaration import Card
 from gpuguide.app.frame import card_title, header, intro
 from gpuguide.app.location import Browser, read_query
+from gpuguide.app.names import page_text
 from gpuguide.app.wording import error_sentence
-from gpuguide.errors import GuideError
+from gpuguide.catalog.carried import is_carried, model_of
+from gpuguide.errors import GuideError, UnknownName, nearest
 from gpuguide.show.html import tag
 from gpuguide.spec.scenario import Scenario
-from gpuguide.text import LANGUAGES, Text
+from gpuguide.text import LANGUAGES
+
+if TYPE_CHECKING:
+    from gpuguide.catalog.models import Models
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +51,9 @@ class Shell:
         self._language_chosen = given.get("language") is not None
         spoken = {key: given[key] for key in ("language", *MONEY) if given.get(key) is not None}
         start = Scenario.from_mapping(spoken)
-        self.text = Text(start.language, start.currency, start.currency_per_usd)
-        self.browser = Browser(on_set=self._guarded(self._set), on_download=self._guarded(self._download))
+        self.text = page_text(start.language, start.currency, start.currency_per_usd)
+        acts = {"on_set": self._set, "on_download": self._download, "on_own": self._own}
+        self.browser = Browser(**{name: self._guarded(act) for name, act in acts.items()})
         self._header, self._intro, self._footer = html("gg-head"), html("gg-intro"), html("gg-end")
         self._error = html("gg-error")
         self._titles: dict[str, widgets.HTML] = {}
@@ -130,7 +136,7 @@ class Shell:
         now = (checked.language, checked.currency, checked.currency_per_usd)
         if now == (self.text.language, self.text.currency, self.text.currency_per_usd):
             return False
-        self.text = Text(*now)
+        self.text = page_text(*now)
         self._translate()
         return True
 
@@ -150,6 +156,9 @@ class Shell:
 
     def _download(self, message: Mapping[str, Any]) -> None:
         """What was asked for stands under `what`."""
+
+    def _own(self, message: Mapping[str, Any]) -> None:
+        """Something was given as the reader's own model: `OwnModel` reads it."""
 
     def _translate(self) -> None:
         """Say the frame in the page's language."""
@@ -172,6 +181,20 @@ def html(*classes: str) -> widgets.HTML:
     for name in classes:
         widget.add_class(name)
     return widget
+
+
+def may_open(name: str | None, models: Models) -> None:
+    """
+    Refuse the model of a scenario that this page must not look for, or that a link carries damaged.
+
+    Raises
+    ------
+    UnknownName, InvalidScenario
+    """
+    if name and is_carried(name):
+        model_of(name)
+    elif name and served() and name not in models:
+        raise UnknownName("model", name[:80], nearest(name[:80], models.names()), len(models))
 
 
 def served() -> bool:

@@ -69,6 +69,34 @@ function render({ model, el }) {
     const chosen = [...group.querySelectorAll("input:checked")].map((box) => box.value);
     send({ kind: "set", values: { [group.dataset.names]: chosen }, shown: true });
   }, { signal });
+  // ---- the reader's own model: never more is sent than the kernel takes at once ------------------------------------
+  let files = []; // of the last choice
+  document.addEventListener("click", (event) => {
+    const what = event.target.closest?.("[data-own]")?.dataset.own, form = event.target.closest?.(".gg-own");
+    if (!what || !root().contains(form)) return;
+    const paste = form.querySelector("textarea"), text = paste.value, most = Number(paste.dataset.most) + 1;
+    if (what === "paste") send({ kind: "own", what, text: text.slice(0, most), letters: text.length });
+    if (what === "hub") send({ kind: "own", what, id: form.querySelector("input[type=text]").value.slice(0, 300) });
+    if (what === "cancel") send({ kind: "own", what });
+  }, { signal });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.matches?.(".gg-own input[type=text]")) {
+      event.target.closest(".gg-own").querySelector("[data-own=hub]").click();
+    }
+  }, { signal });
+  document.addEventListener("change", (event) => {
+    const input = event.target.closest?.("[data-own-files]");
+    if (!input || !root().contains(input)) return;
+    files = [...input.files];
+    if (files.length) send({ kind: "own", what: "files", files: files.slice(0, 100).map(({ name, size }) => ({ name, size })) });
+    input.value = ""; // so that the same file can be chosen again
+  }, { signal });
+  async function more({ ticket, file, start, stop }) {
+    const content = { kind: "own", what: "bytes", ticket, file };
+    const bytes = await files[file]?.slice(start, stop).arrayBuffer().catch(() => null);
+    try { model.send(content, undefined, bytes ? [bytes] : []); } catch { lost(); }
+  }
+
   // One help text at a time, and Escape closes it.
   document.addEventListener("toggle", (event) => {
     if (event.target.open && event.target.matches?.(".gg-help")) {
@@ -144,6 +172,7 @@ function render({ model, el }) {
   let asked = 0, answered = Date.now(), over = false;
   function pong(message, buffers) {
     if (message.kind === "pong") answered = Date.now();
+    if (message.kind === "own-more") more(message);
     if (message.kind === "file") {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([buffers[0]], { type: message.type }));
