@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gpuguide.app.cards import (
+    ARCHITECTURE,
     CONTEXT,
     COST,
+    CURVE,
+    CURVE_TABLE,
     ENERGY,
+    FORMAT_TABLE,
+    FORMATS,
     FORMS,
     FRONT,
     FUNNEL,
@@ -77,6 +83,7 @@ INDEX_PAGE = Declaration(
         ORDER,
         COST,
         FUNNEL,
+        ARCHITECTURE,
     ),
     start={"workload": "serve", "model": "llama-3.1-8b"},
     presets={
@@ -117,7 +124,7 @@ MEMORY_PAGE = Declaration(
         "serving+": ("prompt_tokens", "output_tokens", "engine", "memory_utilization", "hours_per_month"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, PARTS, VARIANTS, LIMITS, FUNNEL, HELP, PLAN, RANKING),
+    cards=(MEMORY, COST, PARTS, VARIANTS, LIMITS, FUNNEL, HELP, PLAN, ARCHITECTURE, RANKING),
     start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 8, "micro_batch": 1},
     presets={
         "small": {
@@ -168,7 +175,21 @@ TRAIN_PAGE = Declaration(
         ),
         "market+": tuple(key for key in MARKET if key != "gpus"),
     },
-    cards=(FRONT, COST, MEMORY, STEP, ROOF, LADDER, PARTS, FUNNEL, HELP, PLAN, ENERGY, RANKING),
+    cards=(
+        replace(FRONT, slow=False),
+        COST,
+        MEMORY,
+        STEP,
+        ROOF,
+        LADDER,
+        PARTS,
+        FUNNEL,
+        HELP,
+        PLAN,
+        ENERGY,
+        ARCHITECTURE,
+        RANKING,
+    ),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
     presets={
         "tiny": {"workload": "pretrain", "params_b": 0.125, "train_tokens": 2.5e9},
@@ -206,7 +227,7 @@ FINETUNE_PAGE = Declaration(
         ),
         "market+": MARKET,
     },
-    cards=(VARIANTS, COST, MEMORY, PARTS, LIMITS, FUNNEL, HELP, PLAN, LADDER, RANKING),
+    cards=(VARIANTS, COST, MEMORY, PARTS, LIMITS, FUNNEL, HELP, PLAN, LADDER, ARCHITECTURE, RANKING),
     start={"workload": "qlora", "model": "llama-3.1-8b"},
     presets={
         "eight": {"workload": "qlora", "model": "llama-3.1-8b", "sequence_length": 2048, "train_tokens": 1e7},
@@ -236,6 +257,10 @@ SERVE_PAGE = Declaration(
     cards=(
         MEMORY,
         COST,
+        CURVE,
+        CURVE_TABLE,
+        FORMATS,
+        FORMAT_TABLE,
         CONTEXT,
         LOAD,
         FRONT,
@@ -246,6 +271,7 @@ SERVE_PAGE = Declaration(
         HELP,
         PLAN,
         LADDER,
+        ARCHITECTURE,
         RANKING,
     ),
     start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 16},
@@ -300,6 +326,7 @@ SCALE_PAGE = Declaration(
         PLAN,
         FUNNEL,
         HELP,
+        ARCHITECTURE,
         RANKING,
     ),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
@@ -328,6 +355,7 @@ SPOT_PAGE = Declaration(
         ENERGY,
         FUNNEL,
         HELP,
+        ARCHITECTURE,
         RANKING,
     ),
     start={"workload": "full", "model": "llama-3.1-8b", "train_tokens": 1e8, "pricing": "spot"},
@@ -348,7 +376,7 @@ MEDIA_PAGE = Declaration(
         "run+": ("sessions", "storage_gb", "egress_gb", "setup_minutes"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, FRONT, MEDIASTEP, PARTS, FUNNEL, HELP, ENERGY, RANKING),
+    cards=(MEMORY, COST, FRONT, MEDIASTEP, PARTS, FUNNEL, HELP, ENERGY, ARCHITECTURE, RANKING),
     start={"workload": "image", "model": "flux.1-dev"},
     presets={
         "flux": {"workload": "image", "model": "flux.1-dev", "items": 1000},
