@@ -10,7 +10,6 @@ import numpy as np
 from gpuguide.catalog import links
 from gpuguide.spec.hardware import Gpu, Nodes
 from gpuguide.spec.precision import COMPUTE_PRECISIONS
-from gpuguide.units import GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,6 @@ class Shape:
     nodes: int = 1
     fabric: str | None = None  # network between nodes as the provider names it; None = not stated
     fabric_gbps_per_node: float | None = None  # [Gbit/s]
-    host_memory_gb: float | None = None
     bridged: int | None = None  # cards that one NVLink bridge joins; None = not stated, so PCIe alone
 
 
@@ -44,7 +42,6 @@ def nodes_of(shapes: Sequence[Shape], gpus: Mapping[str, Gpu]) -> Nodes:
         else links.fabric(shape.fabric, shape.fabric_gbps_per_node, card, shape.gpus_per_node)
         for shape, card in zip(shapes, cards, strict=True)
     ]
-    unknown = float("nan")
     return Nodes(
         gpu=np.array([card.name for card in cards], dtype=object),
         gpus_per_node=np.array(per_node, dtype=np.float64),
@@ -59,7 +56,6 @@ def nodes_of(shapes: Sequence[Shape], gpus: Mapping[str, Gpu]) -> Nodes:
         tier=np.array([card.tier for card in cards], dtype=object),
         tdp_w=np.array([card.tdp_w for card in cards]),
         pcie_bytes_per_s=np.array([card.pcie_bytes_per_s for card in cards]),
-        host_memory_bytes=np.array([unknown if s.host_memory_gb is None else s.host_memory_gb * GB for s in shapes]),
         fast_link=np.array([links.fast_link(card) for card in cards], dtype=np.bool_),
         all_reduce=all_reduce,
         ring=ring,

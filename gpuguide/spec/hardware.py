@@ -82,7 +82,6 @@ class Nodes:
     tier: NDArray[np.object_]
     tdp_w: Floats
     pcie_bytes_per_s: Floats
-    host_memory_bytes: Floats  # RAM of the machine per node; nan = not stated
     fast_link: NDArray[np.bool_]  # NVLink, NVSwitch or xGMI inside the node (not PCIe)
     all_reduce: LinkTable  # inside one node
     ring: LinkTable  # all-gather and reduce-scatter inside one node (no in-switch reduction)

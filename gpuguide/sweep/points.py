@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
@@ -391,8 +390,3 @@ def _numbers(
 
 def _number(job: object, name: str) -> float:
     return float(np.asarray(getattr(job, name)))
-
-
-def today_of(day: str) -> dt.date:
-    """The day from which prices age in a sweep."""
-    return dt.date.fromisoformat(day)
