@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from gpuguide.app.cards import (
     ARCHITECTURE,
@@ -39,7 +38,9 @@ from gpuguide.app.location import write_query
 from gpuguide.show.html import Html, tag
 
 WHERE = ("pricing", "preference", "headroom")
-MARKET = ("gpu", "gpus", "providers", "max_price_age_days", "deadline_hours", "budget_usd")
+MARKET = (
+    "gpu", "gpus", "offer_kinds", "countries", "providers", "max_price_age_days", "deadline_hours", "budget_usd",
+)  # fmt: skip
 MODEL = ("model", "params_b")
 TRAINING_MORE = (
     "recipe",
@@ -176,7 +177,7 @@ TRAIN_PAGE = Declaration(
         "market+": tuple(key for key in MARKET if key != "gpus"),
     },
     cards=(
-        replace(FRONT, slow=False),
+        FRONT,
         COST,
         MEMORY,
         STEP,
@@ -345,7 +346,7 @@ SPOT_PAGE = Declaration(
         "run": ("interruptions_per_hour", "checkpoint_interval_s", "sessions", "deadline_hours"),
         "where": ("preference", "headroom"),
         "run+": ("storage_gb", "egress_gb", "setup_minutes"),
-        "market+": ("gpu", "gpus", "providers", "max_price_age_days", "budget_usd"),
+        "market+": ("gpu", "gpus", "offer_kinds", "countries", "providers", "max_price_age_days", "budget_usd"),
     },
     cards=(
         FORMS,
