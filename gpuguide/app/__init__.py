@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuguide.app.accuracy_page import AccuracyPage
     from gpuguide.app.compare_page import ComparePage
+    from gpuguide.app.market_page import MarketPage
     from gpuguide.app.page import Page
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "compare_page",
     "finetune_page",
     "index_page",
+    "market_page",
     "media_page",
     "memory_page",
     "scale_page",
@@ -73,6 +75,14 @@ def spot_page(**scenario: Any) -> Page:
 def media_page(**scenario: Any) -> Page:
     """Images, video and sound: what a picture, a clip or an hour costs."""
     return _page("media", scenario)
+
+
+def market_page(**given: Any) -> MarketPage:
+    """Every offer in one table: `gpu`, `providers`, `pricing`, `gpus`, `offer_kinds` narrow it."""
+    from gpuguide.app.market_page import MarketPage
+    from gpuguide.catalog.catalog import load_catalog
+
+    return MarketPage(load_catalog(), given)
 
 
 def compare_page(**given: Any) -> ComparePage:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuguide.decide.market import KINDS
 from gpuguide.spec.scenario import MEDIA, TRAINING, WORKLOADS
 
 LANGUAGE_MODEL = (*TRAINING, "serve")
@@ -118,7 +119,9 @@ ROWS = (
     Control(key="gpu", kind="names", table="gpus"),
     _choice("gpus", AUTO, *(str(2**power) for power in range(13)), integer=True),
     Control(key="providers", kind="names", table="providers"),
+    Control(key="countries", kind="names", table="countries"),
     _choice("pricing", "on_demand", "spot", "reserved", "any", start="on_demand"),
+    Control(key="offer_kinds", kind="names", options=KINDS, start=("on_demand",)),
     _choice("max_price_age_days", AUTO, "30", "90", "180", "365", integer=True),
     _choice("headroom", "0.0", "0.05", "0.1", "0.2", start=0.05, share=True),
     # run

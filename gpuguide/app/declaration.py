@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Groups = Mapping[str, Sequence[str]]
 """Keys of controls by group."""
-PAGES = ("memory", "train", "finetune", "serve", "media", "scale", "spot", "compare", "accuracy")
+PAGES = ("memory", "train", "finetune", "serve", "media", "scale", "spot", "market", "compare", "accuracy")
 """In the order of the navigation."""
 
 

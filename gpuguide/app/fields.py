@@ -340,9 +340,12 @@ class NamesField(Field):
     def _show(self) -> None:
         key, chosen = self.control.key, set(self.value or ())
         names = [*(name for name in sorted(chosen) if name not in self.options), *self.options]
+        named = [(self._text.name(f"option.{key}", name), name) for name in names]
+        if self.control.table in ("providers", "countries"):
+            named.sort(key=lambda pair: pair[0].casefold())
         boxes = [
-            tag("label", tag("input", type="checkbox", value=name, checked=name in chosen), tag("span", named))
-            for name, named in ((name, self._text.name(f"option.{key}", name)) for name in names)
+            tag("label", tag("input", type="checkbox", value=name, checked=name in chosen), tag("span", label))
+            for label, name in named
         ]
         self._boxes.value = tag("div", boxes, class_="gg-names", role="group", aria_label=self.label, data_names=key)
 

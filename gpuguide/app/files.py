@@ -1,4 +1,4 @@
-"""Files that browsers get: where they lie in this package, and the plotly.js that the plotly package brings."""
+"""Files that browsers get: where they lie in this package, and the libraries that other packages bring."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ STATIC = Path(__file__).parent / "static"
 
 
 def plotly_js() -> Path:
-    """The plotly.js that the plotly package ships; found without importing plotly."""
-    spec = find_spec("plotly")
+    """The plotly.js that the plotly package ships."""
+    return _shipped("plotly", "package_data/plotly.min.js")
+
+
+def tables_js() -> Path:
+    """The DataTables, with its extensions, that the itables package ships."""
+    return _shipped("itables", "html/dt_bundle.js")
+
+
+def _shipped(package: str, path: str) -> Path:
+    """A file of another package, found without importing that package."""
+    spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("charts need the plotly package: pip install 'gpuguide[app]'")
-    return Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+        raise ModuleNotFoundError(f"pages need the {package} package: pip install 'gpuguide[app]'")
+    return Path(spec.submodule_search_locations[0]) / path

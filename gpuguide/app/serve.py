@@ -34,7 +34,7 @@ from voila.tornado.handler import TornadoVoilaHandler
 from gpuguide import __version__
 from gpuguide.app import nursery
 from gpuguide.app.declaration import PAGES
-from gpuguide.app.files import STATIC, plotly_js
+from gpuguide.app.files import STATIC, plotly_js, tables_js
 from gpuguide.show.html import Html, tag
 from gpuguide.show.theme import css_variables
 from gpuguide.text import LANGUAGES, Text
@@ -67,6 +67,8 @@ def _file(name: str) -> tuple[bytes, bytes, str]:
     """A static file, as it is and compressed, with its type."""
     if name == "plotly.min.js":
         content, kind = plotly_js().read_bytes(), "text/javascript"
+    elif name == "tables.js":
+        content, kind = tables_js().read_bytes(), "text/javascript"
     elif name == "page.css":
         content, kind = (css_variables() + (STATIC / "page.css").read_text("utf-8")).encode(), "text/css"
     else:
@@ -75,7 +77,7 @@ def _file(name: str) -> tuple[bytes, bytes, str]:
 
 
 class StaticHandler(tornado.web.RequestHandler):
-    """The style sheet and plotly.js, kept by browsers until the version changes."""
+    """The style sheet, plotly.js and DataTables, kept by browsers until the version changes."""
 
     def get(self, name: str) -> None:
         """Answer with the file."""

@@ -22,6 +22,7 @@ RUNS = {  # other parameters, and words that the verdict must hold
     "finetune": ({"workload": "lora", "model": "llama-3.1-70b", "sequence_length": 2048}, "Rent"),
     "serve": ({"model": "deepseek-v3", "max_context": 16384, "concurrency": 32, "language": "tr"}, "milyon token"),
     "media": ({"workload": "audio", "model": "whisper-large-v3", "items": 50}, "Rent"),
+    "market": ({"gpu": ["H100-SXM"], "pricing": "spot", "language": "tr"}, "H100-SXM"),
     "compare": ({"a": {"workload": "lora", "model": "qwen2.5-7b"}, "c": {"workload": "qlora"}}, "qwen2.5-7b, LoRA"),
     "accuracy": ({"table": "decode_throughput:prefill", "find": "H100"}, "decode_throughput:prefill"),
     "scale": ({"params_b": 70.0, "train_tokens": 1e12}, "Rent"),
