@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+import ipywidgets as widgets
+
 from gpuguide.app.declaration import Card
 from gpuguide.app.location import read_query, write_query
+from gpuguide.app.own_model import OwnModel
 from gpuguide.app.shell import Shell, may_open
-from gpuguide.errors import GuideError
+from gpuguide.catalog.carried import carried
+from gpuguide.errors import GuideError, InvalidScenario
 from gpuguide.show import compare
 from gpuguide.show.verdict import footer
+from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ CARDS = (
     Card(key="compare", draw=compare.table, chart=False, wide=True),
     Card(key="compare_memory", draw=compare.memory),
     Card(key="compare_cost", draw=compare.cost),
+    Card(key="architecture", draw=compare.architectures, chart=False, wide=True),
 )
 LLAMA_70B = "workload=serve&model=llama-3.1-70b&max_context=16384&concurrency=16"
 TUNE = "&model=llama-3.1-8b&sequence_length=4096&train_tokens=1e8"
@@ -51,7 +57,11 @@ class ComparePage(Shell):
         self.catalog = catalog
         self.queries: dict[str, str] = {}
         self.decisions: dict[str, Decision] = {}
-        self._assemble([], None, [self._card(card) for card in CARDS])
+        self.own = OwnModel(self.browser, self._take, lead="own.lead_compare", taken="own.added")
+        box = widgets.VBox([self.own.widget])
+        for name in ("gg-card", "gg-wide"):
+            box.add_class(name)
+        self._assemble([], None, [*(self._card(card) for card in CARDS), box])
         self._translate()
         chosen = {place: _as_query(given[place]) for place in PLACES if given.get(place)}
         self._guarded(self._set)({"values": chosen or PRESETS["formats"]})
@@ -81,6 +91,31 @@ class ComparePage(Shell):
         if wrong is not None:
             raise wrong
 
+    def _own(self, message: Mapping[str, Any]) -> None:
+        self.own.heard(message)
+
+    def _take(self, model: Model | MediaModel) -> None:
+        """Put a model of the reader's own beside the others, under the first scenario that it can do."""
+        free = [place for place in PLACES if place not in self.queries]
+        if not free:
+            what = "four scenarios stand here already: take one away first"
+            raise InvalidScenario("model", model.name, what)
+        bare = f"workload={_workload_of(model)}"
+        wrong: GuideError | None = None
+        for query in (*self.queries.values(), bare):
+            given = {key: value for key, value in read_query(query).items() if key != "params_b"}
+            asked = write_query(given | {"model": carried(model)})
+            try:
+                self.decisions[free[0]] = self._decide(asked)
+            except GuideError as error:
+                wrong = wrong or error
+                continue
+            self.queries[free[0]] = asked
+            self._draw()
+            return
+        if wrong is not None:
+            raise wrong
+
     def _decide(self, query: str) -> Decision:
         from gpuguide.decide.pipeline import decide
 
@@ -102,6 +137,7 @@ class ComparePage(Shell):
         self._show("compare", compare.table(entries, text))
         self._show("compare_memory", compare.memory(entries, text))
         self._show("compare_cost", compare.cost(entries, text))
+        self._show("architecture", compare.architectures(entries, text))
         self._footer.value = footer(entries[0].decision if entries else None, text)
         self.browser.query = write_query(
             {place: self.queries[place] for place in PLACES if place in self.queries} | self._spoken()
@@ -111,7 +147,15 @@ class ComparePage(Shell):
 
     def _translate(self) -> None:
         super()._translate()
+        self.own.relabel(self.text)
         self._footer.value = footer(None, self.text)
+
+
+def _workload_of(model: Model | MediaModel) -> str:
+    """What a model is for, where no scenario says."""
+    if not isinstance(model, MediaModel):
+        return "serve"
+    return model.task if model.task in ("image", "video") else "audio"
 
 
 def _as_query(scenario: Any) -> str:

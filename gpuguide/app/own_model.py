@@ -23,7 +23,7 @@ from gpuguide.catalog.carried import LONGEST_NAME
 from gpuguide.catalog.config import MOST_BYTES
 from gpuguide.catalog.source import HUB_ID
 from gpuguide.errors import GuideError, InvalidScenario
-from gpuguide.show.html import Html, button, join, tag
+from gpuguide.show.html import Html, button, tag
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.text import Text
 
@@ -46,12 +46,12 @@ class OwnModel:
         Sends what is typed and chosen, and is asked for more of it.
     take : callable
         Makes a model the page's own; raises a GuideError where the page has no use for it.
-    media : bool
-        Whether the page is about media, for the words.
+    lead, taken : str
+        Text keys of what to do here, and of what happened.
     """
 
-    def __init__(self, browser: Browser, take: Take, *, media: bool = False) -> None:
-        self._browser, self._take, self._media = browser, take, media
+    def __init__(self, browser: Browser, take: Take, *, lead: str = "own.lead", taken: str = "own.taken") -> None:
+        self._browser, self._take, self._lead, self._taken = browser, take, lead, taken
         self._form, self._answer = widgets.HTML(), widgets.HTML()
         self.widget = widgets.VBox([self._form, self._answer])
         self.widget.add_class("gg-own")
@@ -78,7 +78,7 @@ class OwnModel:
         self._form.value = tag(
             "details",
             tag("summary", text("own.title")),
-            tag("p", text("own.lead_media" if self._media else "own.lead")),
+            tag("p", text(self._lead)),
             tag("label", text("own.paste"), paste),
             button(text("own.use"), class_="gg-button", data_own="paste"),
             tag("p", files, tag("small", limits), class_="gg-own-line"),
@@ -208,7 +208,7 @@ class OwnModel:
         self._take(model)
 
         def words(text: Text) -> Html:
-            return tag("p", join([text("own.taken", name=model.name, params=float(model.params))]), role="status")
+            return tag("p", text(self._taken, name=model.name, params=float(model.params)), role="status")
 
         self._say(words)
 

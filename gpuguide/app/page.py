@@ -55,7 +55,8 @@ class Page(Shell):
         self._pending: asyncio.TimerHandle | None = None
         start = Scenario.from_mapping(self._first)
         self.panel = Panel(declaration.groups, declaration.workloads, catalog, self._guarded(self._ask), self._say)
-        self.own = OwnModel(self.browser, self._take, media="image" in declaration.workloads)
+        lead = "own.lead_media" if "image" in declaration.workloads else "own.lead"
+        self.own = OwnModel(self.browser, self._take, lead=lead)
         self.panel.beside("model", self.own.widget)
         self._verdict, self._tiles = html("gg-live"), widgets.HTML()
         cards = [self._card(card) for card in declaration.cards]

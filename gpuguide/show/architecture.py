@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuguide.catalog.carried import is_carried
 from gpuguide.show.html import Html, join, tag
+from gpuguide.show.tables import empty
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.text import Text
 
@@ -24,6 +26,22 @@ def architecture_list(decision: Decision, text: Text) -> Html:
     rows = rows_of(model, text, own=own)
     lines = [[tag("dt", text(key)), tag("dd", value)] for key, value in rows]
     return tag("dl", lines, class_="gg-plan gg-architecture")
+
+
+def architecture_table(models: Sequence[tuple[Model | MediaModel, bool]], text: Text) -> Html:
+    """One column a model, one row a quantity; the second of each pair says whether the reader brought it."""
+    if not models:
+        return empty(text("compare.empty"))
+    lines = [dict(rows_of(model, text, own=own)) for model, own in models]
+    names = [line.pop("architecture.name") for line in lines]
+    keys = list(dict.fromkeys(key for line in lines for key in line))
+    head = tag("tr", [tag("th", name, scope="col") for name in (text("architecture.name"), *names)])
+    body = [
+        tag("tr", tag("th", text(key), scope="row"), [tag("td", line.get(key, "–")) for line in lines]) for key in keys
+    ]
+    title = text("card.architecture.title")
+    whole = tag("table", tag("caption", title), tag("thead", head), tag("tbody", body), class_="gg-compare")
+    return tag("div", whole, class_="gg-scroll", tabindex="0", role="region", aria_label=title)
 
 
 def rows_of(model: Model | MediaModel, text: Text, *, own: bool = False) -> Rows:
@@ -96,6 +114,8 @@ def _layers(model: Model, text: Text) -> str:
         if count
     ]
     all_layers = text.count(float(model.layers))
+    if float(model.layers) in (model.layers_full, model.layers_windowed, model.layers_recurrent):
+        return ", ".join(kinds)
     return text("architecture.by_kind", count=all_layers, kinds=text.listed(kinds)) if kinds else all_layers
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from gpuguide.catalog.carried import is_carried
 from gpuguide.show import figures
+from gpuguide.show.architecture import architecture_table
 from gpuguide.show.figures import Figure
 from gpuguide.show.html import Html, button, join, tag
 from gpuguide.show.tables import badge, bold, empty
@@ -127,6 +129,12 @@ def cost(entries: Sequence[Entry], text: Text) -> Figure:
     ]
     frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=_COLUMNS)
     return figures.cost_bars(frame, text, title=text("chart.run_cost"), count=max(len(rows), 3))
+
+
+def architectures(entries: Sequence[Entry], text: Text) -> Html:
+    """What each scenario's model is; a model that stands in several is shown once."""
+    questions = {entry.decision.question.model: entry.decision.scenario.model for entry in entries}
+    return architecture_table([(model, is_carried(name)) for model, name in questions.items()], text)
 
 
 _COLUMNS = [
