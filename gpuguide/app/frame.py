@@ -10,8 +10,8 @@ from gpuguide.show.html import Html, button, join, tag
 from gpuguide.text import LANGUAGES, Text
 
 CARRIED = (
-    "model", "params_b", "gpu", "providers", "regions", "countries", "offer_kinds", "pricing", "max_price_age_days", "preference",
-    "headroom", "currency", "currency_per_usd", "language",
+    "model", "params_b", "gpu", "providers", "regions", "countries", "offer_kinds", "pricing", "max_price_age_days",
+    "preference", "headroom", "currency", "currency_per_usd", "language",
 )  # fmt: skip
 """Keys of the address that go along when the reader changes the page."""
 

@@ -1,4 +1,4 @@
-"""Providers by the names they go by, on pages; links and the command line keep the short keys."""
+"""Providers and countries by the names they go by, on pages; links and the command line keep the short keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def provider_names() -> dict[str, str]:
 
 
 def page_text(language: str, currency: str, currency_per_usd: float | None) -> Text:
-    """Words of a page: those of its language, and the names of providers."""
+    """Words of a page: those of its language, and the names of providers and countries."""
     text = Text(language, currency, currency_per_usd)
-    text.texts = {**text.texts, **provider_names()}
+    countries = {f"option.countries.{code}": name for code, name in text.locale.territories.items()}
+    text.texts = {**text.texts, **provider_names(), **countries}
     return text

@@ -11,6 +11,7 @@ from gpuguide.app.controls import AUTO, CONTROLS, FIRST_MODEL, Bound, Control, F
 from gpuguide.app.declaration import Groups
 from gpuguide.app.fields import KINDS, Field, LogField, ModelField, NamesField
 from gpuguide.catalog.carried import is_carried, model_of
+from gpuguide.decide.market import countries
 from gpuguide.errors import GuideError, InvalidScenario
 from gpuguide.show.html import button, join, tag
 from gpuguide.show.remedies import value_in_words
@@ -88,6 +89,8 @@ class Panel:
             return [AUTO, *(name for name in self._catalog.models.names() if self._suits(name, self._workloads[0]))]
         if control.table == "providers":
             return sorted(map(str, self._catalog.market["provider"].unique()))
+        if control.table == "countries":
+            return ["EU", *countries(self._catalog.market)]
         if control.table == "gpus":
             rented = set(self._catalog.market["gpu"].unique())
             known = sorted(self._catalog.gpus.values(), key=lambda gpu: (-gpu.memory_bytes, gpu.name))
@@ -189,9 +192,12 @@ class Panel:
         for key in given:
             value = getattr(checked, key)
             if key in self.fields:
+                field = self.fields[key]
+                if value == () and field.control.start:
+                    value = field.control.options  # none ticked means all
+                elif shown and isinstance(field, NamesField):
+                    field.take(value)
                 self.values[key] = value
-                if shown and isinstance(self.fields[key], NamesField):
-                    self.fields[key].take(value)  # type: ignore[attr-defined]
             elif key not in ("language", "currency", "currency_per_usd"):
                 self.carried[key] = value
         if given.get("params_b") is not None and "model" in self.values and not given.get("model"):

@@ -282,7 +282,10 @@ def _other_spelling(offers: pd.DataFrame, column: str, name: str, kind: str | No
 
 
 ANYWHERE = "*"
-EU = frozenset("AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK".split())
+EU = {
+    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU", "LV",
+    "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
+}  # fmt: skip
 """Members of the European Union on 2026-11-30; source: european-union.europa.eu, "EU countries"."""
 KINDS = ("on_demand", "marketplace", "community", "serverless")
 

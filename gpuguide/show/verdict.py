@@ -100,7 +100,7 @@ def _plain_tile(value: str, name: str, ranged: str | None = None) -> Html:
 def warnings(decision: Decision, text: Text) -> Html | None:
     """What a reader should know before acting, one sentence each."""
     said = [
-        tag("li", text(key, **values | {"provider": text.name("option.providers", values.get("provider", ""))}))
+        tag("li", text(key, **{**values, "provider": text.name("option.providers", values.get("provider", ""))}))
         for key, values in decision.warnings
     ]
     return tag("ul", said, class_="gg-warnings") if said else None

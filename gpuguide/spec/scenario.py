@@ -59,7 +59,8 @@ class Scenario(BaseModel):
     model: str | None = Field(
         None,
         max_length=4000,
-        description="Catalog name, path to a config.json, model folder or .gguf file, Hub id, or own: and what a link carries.",
+        description="Catalog name, path to a config.json, model folder or .gguf file, Hub id, or own: and what a link "
+        "carries.",
     )
     params_b: Annotated[float, Field(gt=0.001, le=MOST_PARAMS_B)] | None = Field(
         None, description="Parameters alone, in billions: a typical architecture of that size is derived. [1e9]"

@@ -201,3 +201,35 @@ def test_onward_links_keep_the_numbers():
     there = page_of("finetune")
     there.browser.search = f"?{link}"
     assert there.said == start.said
+
+
+def test_kinds_and_countries_narrow_the_market():
+    """A filter that the funnel does not count, or that is lost on the way to the next page."""
+    page = page_of("memory")
+    free = dict(page.decision.funnel)
+    click(page, countries=["DE"])
+    german = dict(page.decision.funnel)
+    assert german["region"] < german["provider"] == free["provider"]
+    click(page, offer_kinds=["on_demand", "marketplace"])
+    assert dict(page.decision.funnel)["kind"] > german["kind"]
+    assert {"countries=DE", "offer_kinds=on_demand,marketplace"} <= set(page.browser.query.split("&"))
+
+
+def test_no_kind_ticked_means_all():
+    """The boxes would be empty while only one kind is asked for; or the link would say another thing than the page."""
+    page = page_of("memory")
+    click(page, offer_kinds=[])
+    funnel = dict(page.decision.funnel)
+    assert funnel["kind"] == funnel["region"]
+    assert page.panel.fields["offer_kinds"]._boxes.value.count("checked") == 4
+    other = page_of("memory")
+    other.browser.search = f"?{page.browser.query}"
+    assert dict(other.decision.funnel) == funnel
+
+
+def test_providers_and_countries_go_by_their_names():
+    """Keys of a table where a reader expects a name."""
+    page = page_of("memory", language="tr")
+    assert "Google Cloud" in page.panel.fields["providers"]._boxes.value
+    assert "Almanya" in page.panel.fields["countries"]._boxes.value
+    assert 'value="gcp"' in page.panel.fields["providers"]._boxes.value
