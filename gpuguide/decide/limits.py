@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpuguide.decide.fit import flat
+from gpuguide.decide.fit import flat, typical
 from gpuguide.errors import NotModelled
 from gpuguide.estimate.serving_memory import max_concurrency_that_fits, max_context_that_fits, serving_fits_limit
 from gpuguide.estimate.training_memory import training_memory
@@ -22,7 +22,6 @@ from gpuguide.spec.job import ServingJob, TrainingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import RECOMPUTE, Plan
 from gpuguide.spec.scenario import Question
-from gpuguide.units import TYPICAL
 
 Floats = NDArray[np.float64]
 
@@ -121,11 +120,11 @@ def _serving(
     assumptions = question.assumptions
     plan = Plan(tensor_parallel=float(gpus))
     asked = {"job": job, "plan": plan, "nodes": nodes, "assumptions": assumptions}
-    context = _typical(max_context_that_fits(model=model, **asked), len(nodes))  # type: ignore[arg-type]
-    batch = _typical(max_concurrency_that_fits(model=model, **asked), len(nodes))  # type: ignore[arg-type]
+    context = typical(max_context_that_fits(model=model, **asked), len(nodes))  # type: ignore[arg-type]
+    batch = typical(max_concurrency_that_fits(model=model, **asked), len(nodes))  # type: ignore[arg-type]
     usable = serving_fits_limit(job=job, nodes=nodes, assumptions=assumptions)
     fits = np.array(
-        [_typical(max_concurrency_that_fits(model=_scaled(model, scale), **asked), len(nodes)) >= 1 for scale in SCALES]  # type: ignore[arg-type]
+        [typical(max_concurrency_that_fits(model=_scaled(model, scale), **asked), len(nodes)) >= 1 for scale in SCALES]  # type: ignore[arg-type]
     )
     count = fits.sum(axis=0)
     params = np.where(count > 0, SCALES[np.maximum(count - 1, 0)], 0.0) * float(model.params)
@@ -174,10 +173,3 @@ def _scaled(model: Model, scale: float) -> Model:
         kv_elements_windowed=model.kv_elements_windowed * wider**2,
         recurrent_elements=model.recurrent_elements * wider**2,
     )
-
-
-def _typical(value: object, entries: int) -> Floats:
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim > 1:
-        array = array.reshape(array.shape[0], -1)[min(TYPICAL, array.shape[0] - 1)]
-    return np.broadcast_to(array, (entries,)).copy()

@@ -7,7 +7,7 @@ estimates then broadcast as they do for one question. Of offers on equal terms o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -146,11 +146,12 @@ class Pass:
     def _first(self, world: World, numbers: Mapping[str, Floats], found: Estimate) -> Answers:
         """Price what fits and take the best of every point; else the nearest to fitting."""
         scenario, offers, fit, quantities = self.question.scenario, self.question.offers, found.fit, found.banded
+        if not len(fit.shape):
+            return _nothing(world.points, quantities)
         place, offer, point = fit.places(len(world.space.shapes))[world.offer_shape], world.offers, world.offer_point
         planned = place >= 0
         place = np.maximum(place, 0)
-        good = planned & (fit.verdict[place] < 2) & found.meets_targets[place] if len(fit.shape) else planned
-        rentable = np.flatnonzero(good)
+        rentable = np.flatnonzero(planned & (fit.verdict[place] < 2) & found.meets_targets[place])
         cost, hours = None, np.zeros((3, 0))
         if len(rentable):
             asked = self.question
@@ -184,7 +185,7 @@ class Pass:
         outcome = np.where(row >= 0, 0, 4)
         outcome[row >= 0] = fit.verdict[place[row[row >= 0]]]
         # Where nothing is left: the offer nearest to fitting, or one that fits and was dropped.
-        missing = np.where(planned, fit.missing_bytes[place], np.inf) if len(fit.shape) else np.full(len(place), np.inf)
+        missing = np.where(planned, fit.missing_bytes[place], np.inf)
         near = np.lexsort((offers["usd_per_hour"].to_numpy()[offer], missing, point))
         near_of = first_of(point[near], world.points)
         lost = np.flatnonzero((row < 0) & (near_of >= 0))
@@ -193,33 +194,40 @@ class Pass:
         row[lost[possible]] = candidate[possible]
         outcome[lost[possible]] = np.where(fit.verdict[place[candidate[possible]]] < 2, 3, 2)
         known = row >= 0
-        at = np.where(known, place[np.maximum(row, 0)], 0) if len(place) else np.zeros(world.points, dtype=np.intp)
-        total = np.full((3, world.points), np.nan)
-        million = np.full((3, world.points), np.nan)
-        wall = np.full((3, world.points), np.nan)
+        at = np.where(known, place[np.maximum(row, 0)], 0)
+        total, million, wall = (np.full((3, world.points), np.nan) for _ in range(3))
         answered = place_in_cost >= 0
         if cost is not None:
             total[:, answered] = cost.total[:, place_in_cost[answered]]
             wall[:, answered] = hours[:, place_in_cost[answered]]
             if cost.usd_per_million_tokens is not None:
                 million[:, answered] = cost.usd_per_million_tokens[:, place_in_cost[answered]]
-        empty = not len(fit.shape)
-        memory = np.full((3, world.points), np.nan) if empty else np.where(known, flat(fit.memory.total)[:, at], np.nan)
-        usable = np.full(world.points, np.nan) if empty else np.where(known, fit.usable_bytes[at], np.nan)
-        said = {
-            name: np.where(answered, values[:, at], np.nan) if not empty else np.full((3, world.points), np.nan)
-            for name, values in quantities.items()
-        }
+        said = {name: np.where(answered, values[:, at], np.nan) for name, values in quantities.items()}
         return Answers(
-            offer=np.where(known, world.offers[np.maximum(row, 0)], -1) if len(world.offers) else row,
+            offer=np.where(known, offer[np.maximum(row, 0)], -1),
             verdict=outcome,
-            plan=fit.plan.take(at) if not empty else Plan(),
-            memory_bytes=memory,
-            usable_bytes=usable,
+            plan=fit.plan.take(at),
+            memory_bytes=np.where(known, flat(fit.memory.total)[:, at], np.nan),
+            usable_bytes=np.where(known, fit.usable_bytes[at], np.nan),
             quantities=said | {"hours": wall},
             cost_usd=total,
             usd_per_million_tokens=million,
         )
+
+
+def _nothing(points: int, quantities: Iterable[str]) -> Answers:
+    """No machine has a legal plan for any of the points."""
+    unknown = np.full((3, points), np.nan)
+    return Answers(
+        offer=np.full(points, -1),
+        verdict=np.full(points, 4),
+        plan=Plan(),
+        memory_bytes=unknown,
+        usable_bytes=unknown[TYPICAL],
+        quantities=dict.fromkeys((*quantities, "hours"), unknown),
+        cost_usd=unknown,
+        usd_per_million_tokens=unknown,
+    )
 
 
 def _of_a_language_model(question: Question) -> tuple[Model, TrainingJob | ServingJob]:
