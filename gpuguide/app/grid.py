@@ -60,6 +60,7 @@ class Grid(anywidget.AnyWidget):
                 for column in columns
             ],
             "label": label, "order": [list(pair) for pair in order], "rows": ROWS_SHOWN, "words": words(text),
+            "pages": text("grid.pages"),
         }  # fmt: skip
         self.packed = zlib.compress(json.dumps(self.table, ensure_ascii=False, separators=(",", ":")).encode())
 

@@ -21,12 +21,12 @@ function render({ model, el }) {
   const box = document.createElement("div");
   box.className = "gg-grid";
   el.append(box);
-  let shown, DataTable, gone = false;
+  let shown, said, DataTable, gone = false;
 
   async function draw() {
     const packed = model.get("packed");
     if (!DataTable || !packed.byteLength) return;
-    const { columns, label, order, rows, words } = await unpacked(packed);
+    const { columns, label, order, rows, words } = said = await unpacked(packed);
     if (gone || packed !== model.get("packed")) return; // a newer one is on its way
     // What the reader has sorted and searched stays when the rows change.
     const kept = shown && { order: shown.order(), search: { search: shown.search() }, pageLength: shown.page.len() };
@@ -65,8 +65,18 @@ function render({ model, el }) {
       if (help) head.querySelector(".dt-column-title").title = help;
       head.querySelector(".dtcc-button")?.setAttribute("aria-label", `${words.columnControl.dropdown}: ${title}`);
     });
+    shown.on("draw", name);
+    name();
     box.dataset.drawn = 1;
   }
+  // What DataTables leaves without a name, or names in English.
+  function name() {
+    box.querySelectorAll(".dt-paging nav").forEach((nav) => { nav.ariaLabel = `${said.pages}: ${said.label}`; });
+    box.querySelectorAll(".dtcc-dropdown :is(input, select):not([aria-label])").forEach((input) => {
+      input.ariaLabel = input.closest("[role=dialog]").ariaLabel;
+    });
+  }
+  box.addEventListener("click", () => setTimeout(name), true);
   model.on("change:packed", draw);
   library(model).then((loaded) => { DataTable = loaded.default; draw(); }, (error) => { box.textContent = error.message; });
   return () => { gone = true; shown?.destroy(); };
