@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from gpuguide.commands import register
+from gpuguide.commands.across import across, print_across
 from gpuguide.commands.calibration import print_cross_validation
 from gpuguide.commands.own import Assumed, catalog_with, use_everywhere
 from gpuguide.errors import GuideError, short
@@ -107,6 +108,14 @@ def decide(
     link: Annotated[bool, typer.Option("--link", help="Print the link to the page that shows it, and stop.")] = False,
     assumptions: Assumed = None,
 ) -> None:
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--across",
+            metavar="load|formats",
+            help="Instead of offers, when serving: speed as more requests run at once, or the model in each format.",
+        ),
+    ] = None,
     """
     Rank every offer for a scenario, with verdict, funnel and remedies.
 
@@ -123,7 +132,15 @@ def decide(
             typer.echo(link_of(one, ADDRESS))
             continue
         decision = answer(question)
-        if as_json:
+        if beside is not None:
+            table = across(decision, beside)
+            if as_json:
+                _print_json(table.to_dict("records"), indent=None if len(asked) > 1 else 2)
+            elif as_csv:
+                _print_csv(table, header=one is asked[0])
+            else:
+                print_across(table, decision, beside)
+        elif as_json:
             from gpuguide.show.words import spoken
 
             answered = decision.as_json(top=top, include_rejected=all_) | spoken(decision)

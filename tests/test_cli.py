@@ -55,6 +55,29 @@ def test_json_lines_in_json_lines_out(run):
     assert [answer["scenario"]["workload"] for answer in answers] == ["lora", "serve"]
 
 
+SERVED = ["--set", "workload=serve", "--set", "model=llama-3.1-8b", "--set", "concurrency=16"]
+
+
+@pytest.mark.parametrize(
+    ("what", "named", "words"),
+    [
+        ("load", {"concurrency", "tokens_per_s_typical", "tokens_per_s_per_gpu_typical", "tpot_s_high"}, "First token"),
+        ("formats", {"weight_format", "fit", "reason", "usd_per_million_tokens", "need_bytes"}, "GGUF Q4_K_M"),
+    ],
+)
+def test_a_row_of_answers_as_load_or_format_changes(run, what, named, words):
+    """Scripts read these names; people read the words of the page."""
+    status, out, _ = run("decide", *SERVED, "--across", what, "--json")
+    assert status == 0
+    assert all(named <= set(row) for row in json.loads(out))
+    status, out, _ = run("decide", *SERVED, "--across", what, "--csv")
+    assert named <= set(pd.read_csv(io.StringIO(out)))
+    status, out, _ = run("decide", *SERVED, "--across", what)
+    assert words in out
+    status, _, said = run("decide", *SERVED, "--across", "nothing")
+    assert (status, said.count("\n")) == (2, 1)
+
+
 def test_csv_is_a_table(run):
     status, out, _ = run("decide", *LORA, "--top", "3", "--csv")
     table = pd.read_csv(io.StringIO(out))

@@ -65,8 +65,8 @@ VARIANTS = Card(key="methods", draw=_methods, slow=True)
 
 
 CONTEXT = Card(key="context", draw=_asking(across_context), slow=True)
-CURVE = Card(key="curve", draw=_decided(serving.latency_curve), slow=True)
-CURVE_TABLE = Card(key="curvetable", draw=_decided(serving.latency_table), chart=False, slow=True)
+CURVE = Card(key="curve", draw=_decided(serving.latency_curve), wide=True, slow=True)
+CURVE_TABLE = Card(key="curvetable", draw=_decided(serving.latency_table), chart=False, wide=True, slow=True)
 FORMATS = Card(key="formats", draw=_asking(formats.format_bars), wide=True, slow=True)
 FORMAT_TABLE = Card(key="formattable", draw=_asking(formats.format_table), chart=False, wide=True, slow=True)
 LOAD = Card(key="load", draw=_asking(across_load), slow=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from rich.console import Console, JustifyMethod
 from rich.progress import Progress
 from rich.table import Table
 
+from gpuguide.show.told import Told, lines_of
 from gpuguide.show.verdict import machine, verdict
 from gpuguide.text import Text
 from gpuguide.units import HOUR
@@ -121,6 +122,17 @@ def print_limits(limits: pd.DataFrame, *, language: str) -> None:
     for row in limits.to_dict("records"):
         cells = (text.memory(row["usable_bytes"]), text.count(row["max_context_tokens"]), text.count(row["max_batch"]))
         table.add_row(f"{row['gpus']}× {row['gpu']}", *cells, text.compact(row["max_params"]))
+    _console().print(table)
+
+
+def print_told(told: Sequence[Told], text: Text) -> None:
+    """A table that a page shows too."""
+    heads, rows = lines_of(told, text)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for head, column in zip(heads, told, strict=True):
+        table.add_column(head, justify="right" if column.number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     _console().print(table)
 
 
