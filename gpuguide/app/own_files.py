@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath, PureWindowsPath
@@ -129,9 +128,7 @@ def _config(upload: Upload) -> Model | MediaModel:
         problem = f"is {upload.size:,} bytes long; a config has at most {MOST_BYTES:,}"
         raise DataError(upload.name, None, None, problem)
     config = load_json(upload.content.removeprefix(b"\xef\xbb\xbf"), upload.name)
-    model = parse_config(config, name=name_of(config, upload.name), source=upload.name)
-    json.dumps(model.name).encode()  # a lone surrogate would pass until the page is sent
-    return model
+    return parse_config(config, name=name_of(config, upload.name), source=upload.name)
 
 
 def _gguf(uploads: Sequence[Upload]) -> Model | More:

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import ipywidgets as widgets
@@ -19,7 +18,7 @@ import ipywidgets as widgets
 from gpuguide.app.location import Browser
 from gpuguide.app.own_files import CHUNK, MOST_FILES, MOST_SIZE, More, Upload, model_of_files, model_of_text
 from gpuguide.app.wording import error_sentence
-from gpuguide.catalog.carried import LONGEST_NAME
+from gpuguide.catalog.carried import LONGEST_NAME, carried, model_of
 from gpuguide.catalog.config import MOST_BYTES
 from gpuguide.catalog.source import HUB_ID
 from gpuguide.errors import GuideError, InvalidScenario
@@ -92,7 +91,8 @@ class OwnModel:
         self._show()
 
     def _show(self) -> None:
-        self._answer.value = self._said(self._text) if self._said else ""
+        said = self._said(self._text) if self._said else ""
+        self._answer.value = said.encode("utf-8", "replace").decode()  # half a character could not be sent
 
     def _busy(self, key: str, **values: Any) -> None:
         def words(text: Text) -> Html:
@@ -204,7 +204,7 @@ class OwnModel:
     # ---- the model ---------------------------------------------------------------------------------------------------
 
     def _use(self, model: Model | MediaModel) -> None:
-        model = replace(model, name=model.name[:LONGEST_NAME])
+        model = model_of(carried(model))  # as every link will show it, or not at all
         self._take(model)
 
         def words(text: Text) -> Html:

@@ -101,7 +101,8 @@ def _plain(part: Any) -> dict[str, Any]:
         if isinstance(value, tuple):
             value = [_plain(item) for item in value]
         elif isinstance(value, str):
-            value = value[: LONGEST_NAME if field.name == "name" else LONGEST_TEXT]
+            printable = "".join(sign for sign in value if sign.isprintable())
+            value = printable[: LONGEST_NAME if field.name == "name" else LONGEST_TEXT]
         elif not isinstance(value, bool | None):
             value = int(value) if float(value).is_integer() else float(value)
         said[field.name] = value
