@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gpuguide.accuracy import media_rows as rows_of
+from gpuguide.accuracy.inputs import note
 from gpuguide.accuracy.media_rows import NotScoreable, Row, number, text
 from gpuguide.accuracy.table import SCORED, Scorer
 from gpuguide.errors import GuideError
@@ -64,10 +65,9 @@ def _diffusion_memory(row: Row, catalog: Catalog) -> Estimated:
         context_parallel=rows_of.context_parallel_of(row),
         offload=float(OFFLOAD.index("all" if job.offload != "none" else "none")),
     )
-    memory = media_memory(
-        model=model, job=job, plan=plan, nodes=rows_of.nodes_of(row, catalog, needed=False),
-        assumptions=catalog.assumptions,
-    )  # fmt: skip
+    nodes = rows_of.nodes_of(row, catalog, needed=False)
+    note(model=model, job=job, plan=plan, nodes=nodes)
+    memory = media_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=catalog.assumptions)
     return measured, _allocated(memory, GIB)
 
 
@@ -118,6 +118,7 @@ def _diffusion_speed(row: Row, catalog: Catalog) -> Estimated:
         offload=float(OFFLOAD.index("all" if job.offload != "none" else "none")),
     )
     nodes = rows_of.nodes_of(row, catalog, needed=True)
+    note(model=model, job=job, plan=plan, nodes=nodes)
     speed = media_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=catalog.assumptions)
     if measured is None and step is not None:
         per_step = np.asarray(speed.denoise_s) / job.steps
@@ -136,10 +137,9 @@ def _audio_memory(row: Row, catalog: Catalog) -> Estimated:
         raise NotScoreable("no memory")
     model, job = _audio_job(row, catalog)
     plan = Plan(offload=float(OFFLOAD.index("all" if job.offload != "none" else "none")))
-    memory = media_memory(
-        model=model, job=job, plan=plan, nodes=rows_of.nodes_of(row, catalog, needed=False),
-        assumptions=catalog.assumptions,
-    )  # fmt: skip
+    nodes = rows_of.nodes_of(row, catalog, needed=False)
+    note(model=model, job=job, plan=plan, nodes=nodes)
+    memory = media_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=catalog.assumptions)
     return measured, rows_of.band_of(np.broadcast_to(memory.total / GIB, (3, 1, 1)))
 
 
@@ -157,6 +157,7 @@ def _audio_speed(row: Row, catalog: Catalog) -> Estimated:
         raise NotScoreable("no real-time factor")
     nodes = rows_of.nodes_of(row, catalog, needed=True)
     model, job = _audio_job(row, catalog)
+    note(model=model, job=job, plan=Plan(), nodes=nodes)
     speed = media_speed(model=model, job=job, plan=Plan(), nodes=nodes, assumptions=catalog.assumptions)
     made = job.audio_seconds if model.task == "asr" else job.audio_seconds * np.asarray(job.batch)
     return measured, rows_of.band_of(np.broadcast_to(made / speed.batch_s, (3, 1, 1)))
@@ -207,10 +208,9 @@ def _diffusion_training(row: Row, catalog: Catalog) -> Estimated:
         raise NotScoreable("no peak memory")
     model = rows_of.media_model_of(str(row["model"]), catalog)
     job, plan = _training_job(row, model, catalog)
-    memory = media_training_memory(
-        model=model, job=job, plan=plan, nodes=rows_of.nodes_of(row, catalog, needed=False),
-        assumptions=catalog.assumptions,
-    )  # fmt: skip
+    nodes = rows_of.nodes_of(row, catalog, needed=False)
+    note(model=model, job=job, plan=plan, nodes=nodes)
+    memory = media_training_memory(model=model, job=job, plan=plan, nodes=nodes, assumptions=catalog.assumptions)
     counter = f"{text(row, 'memory_metric')} {text(row, 'memory_unit')}"
     torch_counter = "torch" in counter or "allocated" in counter
     low, typical, high = (

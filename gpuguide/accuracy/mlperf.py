@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from gpuguide.accuracy.inputs import note
 from gpuguide.accuracy.table import SCORED
 from gpuguide.accuracy.throughput_rows import Unusable, bridged, missing, number, text
 from gpuguide.errors import GuideError
@@ -126,11 +127,13 @@ def _seconds(row: Mapping[Any, Any], catalog: Catalog) -> Floats:
     benchmark = text(row, "benchmark")
     samples, batch = number(row, "samples_to_target"), number(row, "global_batch")
     if text(row, "model") in DENOISERS:
+        note(model=DENOISERS[text(row, "model")], job={"global_batch": batch, "samples": samples}, nodes=nodes)
         step = _denoising_s(DENOISERS[text(row, "model")], nodes, batch, catalog)
         return np.asarray(step * np.ceil(samples / batch))
     model, sequence = _model(row, catalog)
     job = _job(row, nodes, sequence, batch, catalog)
     plan = _plan(row, job, number(row, "gpus"), batch, model)
+    note(model=model, job=job, plan=plan, nodes=nodes)
     speed = training_speed(model=model, job=job, plan=plan, nodes=nodes, assumptions=catalog.assumptions)
     step = np.asarray(speed.step_s).reshape(3)
     return np.asarray(step * (np.ceil(samples / batch) + _evaluated(benchmark, samples, job) / batch))

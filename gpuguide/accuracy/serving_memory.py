@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuguide.accuracy.inputs import note
 from gpuguide.accuracy.serving_rows import (
     NotScoreable,
     Row,
@@ -121,14 +122,10 @@ def run_of(row: Row, catalog: Catalog, *, any_card: bool = False, any_engine: bo
         cuda_graphs=not eager,
         text_only=flag(row, "language_model_only"),
     )
-    return Run(
-        model=model,
-        job=job,
-        plan=Plan(tensor_parallel=tensor, pipeline_parallel=stages, data_parallel=max(1.0, gpus / (tensor * stages))),
-        nodes=nodes_of(row, catalog, gpus, any_card=any_card),
-        assumptions=catalog.assumptions,
-        row=row,
-    )
+    plan = Plan(tensor_parallel=tensor, pipeline_parallel=stages, data_parallel=max(1.0, gpus / (tensor * stages)))
+    nodes = nodes_of(row, catalog, gpus, any_card=any_card)
+    note(model=model, job=job, plan=plan, nodes=nodes)
+    return Run(model=model, job=job, plan=plan, nodes=nodes, assumptions=catalog.assumptions, row=row)
 
 
 def _context_in_words(row: Row) -> float | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from gpuguide.accuracy.inputs import note
 from gpuguide.accuracy.serving_rows import number
 from gpuguide.accuracy.serving_runs import MANY, Run, runs_of
 from gpuguide.accuracy.table import SCORED, Scorer
@@ -101,6 +102,7 @@ def asked(runs: list[Run], catalog: Catalog) -> Asked:
         data_parallel=column("replicas"),
     )  # fmt: skip
     nodes = catalog.nodes(first.gpu, first.per_node, first.machines)
+    note(model=first.model, job=job, plan=plan, nodes=nodes)
     return Asked(first.model, job, plan, nodes, catalog)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from gpuguide.accuracy.inputs import note
 from gpuguide.accuracy.table import SCORED, Scorer
 from gpuguide.accuracy.training_jobs import Skip, number, text
 from gpuguide.accuracy.training_rows import Asked, ask
@@ -46,6 +47,7 @@ class Answer:
 
 def answer_of(asked: Asked, assumptions: Assumptions) -> Answer:
     """The memory estimate of one row."""
+    note(model=asked.model, job=asked.job, plan=asked.plan, nodes=asked.nodes)
     memory = training_memory(
         model=asked.model, job=asked.job, plan=asked.plan, nodes=asked.nodes, assumptions=assumptions
     )

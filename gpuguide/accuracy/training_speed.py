@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuguide.accuracy import mlperf
+from gpuguide.accuracy.inputs import note
 from gpuguide.accuracy.table import SCORED, Scorer
 from gpuguide.accuracy.throughput_rows import METHODS, Unusable, is_moe, missing, number, run_of, text
 from gpuguide.errors import GuideError
@@ -74,6 +75,7 @@ def _scored(row: Mapping[Any, Any], catalog: Catalog) -> dict[str, Any]:
     try:
         measured = _measured(row)
         run = run_of(row, catalog)
+        note(model=run.model, job=run.job, plan=run.plan, nodes=run.nodes)
         speed = training_speed(
             model=run.model, job=run.job, plan=run.plan, nodes=run.nodes, assumptions=catalog.assumptions
         )

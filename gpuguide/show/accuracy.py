@@ -158,23 +158,60 @@ def worst(rows: pd.DataFrame, text: Text, said: Callable[[float], str]) -> Html:
     return html_table(text, caption=caption, columns=columns)
 
 
-def run(row: Mapping[str, Any] | None, inputs: Mapping[str, Any], text: Text, said: Callable[[float], str]) -> Html:
-    """One run: what was measured, what we say, where it was published, and every input we took from there."""
-    if row is None:
-        return empty(text("accuracy.pick"))
-    sentence = text("accuracy.hover", measured=said(row["measured"]), typical=said(row["typical"]))
-    known = {key: value for key, value in inputs.items() if value == value and value not in (None, "")}
+def sentence(rows: pd.DataFrame, text: Text) -> Html:
+    """How far off the shown runs are, in one sentence."""
+    if rows.empty:
+        return empty(text("accuracy.none"))
+    off = rows["error"].abs()
+    values = {"half": off.median(), "nine": off.quantile(0.9), "inside": rows["inside"].mean()}
+    return tag("p", text("accuracy.sentence", count=len(rows), **values), class_="gg-verdict")
+
+
+def no_run(text: Text) -> Html:
+    """Before a run is chosen."""
+    return empty(text("accuracy.pick"))
+
+
+def run(
+    row: Mapping[str, Any],
+    published: Mapping[str, Any],
+    asked: Mapping[str, Mapping[str, Any]],
+    text: Text,
+    said: Callable[[float], str],
+) -> Html:
+    """One run: what was measured and what we say, all that was published of it and where, and what we asked."""
+    known = {key: value for key, value in published.items() if value == value and value not in (None, "")}
     link = next((str(known.pop(key)) for key in ("source_url", "source_path_or_url") if key in known), "")
-    source = str(known.pop("source_title", "") or known.get("source_id", ""))
+    source = str(known.pop("source_title", "") or known.get("source_id", "") or known.get("source", ""))
     if link.startswith(("https://", "http://")):
         shown: Any = tag("a", source or link, href=link, rel="noopener")
     else:
         shown = join([source, " ", tag("small", link)])
-    items = [[tag("dt", str(key)), tag("dd", str(value)[:300])] for key, value in known.items()]
+    band = text("accuracy.hover", measured=said(row["measured"]), typical=said(row["typical"]))
+    whole = text("accuracy.range", low=said(row["low"]), high=said(row["high"]), error=row["error"])
+    parts = [
+        [tag("h4", text(f"accuracy.part.{name}")), _values(values, text)] for name, values in asked.items() if values
+    ]
+    ours = [tag("h3", text("accuracy.asked")), parts or tag("p", text("accuracy.none_asked"), class_="gg-plain")]
+    theirs = [tag("h3", text("accuracy.published")), _values(known, text)]
     return join(
         [
-            tag("p", bold(str(row["label"])), ": ", sentence),
-            tag("p", shown),
-            tag("dl", items, class_="gg-plan gg-inputs"),
+            tag("p", bold(str(row["label"])), ": ", band, " ", whole),
+            tag("p", text("accuracy.source"), " ", shown),
+            tag("div", tag("section", theirs), tag("section", ours), class_="gg-run"),
         ]
     )
+
+
+def _values(values: Mapping[str, Any], text: Text) -> Html:
+    """Names and values; numbers in the reader's form, all else as it was published."""
+    items = []
+    for key, value in values.items():
+        if isinstance(value, bool | np.bool_):
+            form = text("option.yes" if value else "option.no")
+        elif isinstance(value, int | float | np.number) and np.isfinite(value):
+            form = text.exact(float(value))
+        else:
+            form = str(value)[:300]
+        items.append([tag("dt", str(key)), tag("dd", form)])
+    return tag("dl", items, class_="gg-plan gg-inputs")

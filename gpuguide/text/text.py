@@ -167,6 +167,10 @@ class Text(string.Formatter):
         places = 0 if size >= 100 else 2 if size >= 0.995 or size == 0 else min(6, 1 - _magnitude(amount))
         return _money(round(amount, places), self.currency, self.locale, max(places, 0))
 
+    def exact_money(self, amount: float, places: int) -> str:
+        """An amount that is in the shown currency already, with so many decimals, so that a column adds up."""
+        return _money(amount, self.currency, self.locale, places)
+
     def memory(self, value: float | None) -> str:
         """Bytes as GiB (MiB when small, TiB when large)."""
         if unknown(value):

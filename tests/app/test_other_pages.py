@@ -95,6 +95,50 @@ def test_a_clicked_point_shows_its_source_and_inputs(accuracy):
     assert f"row={row}" in accuracy.browser.query
 
 
+def test_every_table_says_what_was_asked_for_a_run():
+    """A run whose estimate nobody can check, as parts of a run had none of the published values."""
+    page = accuracy_page()
+    for name in page._names:
+        click(page, table=name)
+        if len(page.shown):
+            click(page, row=str(page.shown.iloc[0]["row_id"]))
+            shown = page._views["run"].value
+            assert page._error.value == "", name
+            published, asked = shown.split("What we asked our estimate")
+            assert "<dt>row_id</dt>" in published, name
+            assert asked.count("<dt>") >= 5, name
+
+
+def test_runs_are_filtered_by_what_they_ran_on(accuracy):
+    """A filter of the list that leaves the chart as it was, or that another table cannot undo."""
+    click(accuracy, table="decode_throughput:decode_bs1")
+    everything = len(accuracy.shown)
+    accuracy._facts["gpu"].value = "RTX4090"
+    on_one = accuracy.shown
+    assert 0 < len(on_one) < everything
+    assert set(on_one["gpu"]) == {"RTX4090"}
+    assert "of_gpu=RTX4090" in accuracy.browser.query
+    assert f"{len(on_one)} runs" in accuracy._sentence.value
+    other = accuracy_page()
+    other.browser.search = f"?{accuracy.browser.query}"
+    assert len(other.shown) == len(on_one)
+    click(accuracy, table="training_memory")
+    assert set(accuracy.only.values()) == {""}
+    click(accuracy, of_gpu="<b>no")
+    assert "no GPU called “&lt;b&gt;no”" in accuracy._error.value
+    click(accuracy, of_gpu="")
+
+
+def test_a_run_is_chosen_without_a_mouse(accuracy):
+    """A chart is nothing to someone who cannot point."""
+    click(accuracy, table="training_memory", row="")
+    accuracy._pick.value = accuracy._pick.options[5][1]
+    assert accuracy.row == accuracy._pick.options[5][1]
+    assert "What we asked" in accuracy._views["run"].value
+    accuracy._pick.value = ""
+    assert "What we asked" not in accuracy._views["run"].value
+
+
 def test_every_table_opens_in_both_languages():
     """A table that cannot be drawn, or whose name is a key."""
     page = accuracy_page()
