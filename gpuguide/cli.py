@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -41,6 +41,8 @@ Overrides = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")]
+
+Crowd = Literal["few", "many"]
 
 
 UsageError: Any = typer.BadParameter.__base__
@@ -106,8 +108,6 @@ def decide(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
     link: Annotated[bool, typer.Option("--link", help="Print the link to the page that shows it, and stop.")] = False,
-    assumptions: Assumed = None,
-) -> None:
     beside: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +116,8 @@ def decide(
             help="Instead of offers, when serving: speed as more requests run at once, or the model in each format.",
         ),
     ] = None,
+    assumptions: Assumed = None,
+) -> None:
     """
     Rank every offer for a scenario, with verdict, funnel and remedies.
 
@@ -322,6 +324,7 @@ register(app)
 def app_(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 8866,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+    users: Annotated[Crowd, typer.Option(help="many: pages are made before they are asked for; takes 1 GB.")] = "few",
     assumptions: Assumed = None,
 ) -> None:
     """
@@ -340,7 +343,7 @@ def app_(
         import webbrowser
 
         threading.Timer(2.0, webbrowser.open, (f"http://127.0.0.1:{port}",)).start()
-    run(port=port)
+    run(port=port, many=users == "many")
 
 
 @app.command()

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +28,7 @@ import tornado.web
 from jupyter_core.utils import ensure_async
 from jupyter_server.utils import url_path_join
 from tornado.ioloop import PeriodicCallback
+from voila._version import __version__ as voila_version
 from voila.app import Voila
 from voila.shutdown_kernel_handler import VoilaShutdownKernelHandler
 from voila.tornado.handler import TornadoVoilaHandler
@@ -104,7 +106,7 @@ class PageHandler(TornadoVoilaHandler):  # type: ignore[misc]
         name = (path or "index").removesuffix(".ipynb")
         if name not in self._listed:
             raise tornado.web.HTTPError(404)
-        if len(self.kernel_manager) >= MOST_KERNELS:
+        if len(self.kernel_manager) - len(Suite.instance().spare()) >= MOST_KERNELS:
             self.set_status(503)
             self.set_header("Retry-After", "60")
             self.finish(_plain_page("busy"))
@@ -141,17 +143,31 @@ class Suite(Voila):  # type: ignore[misc]
 
     name = "voila"
     _alone_since: ClassVar[dict[str, float]] = {}
+    _day = date.today()
 
     def listen(self) -> None:
         """Serve, and look after kernels that were left behind."""
         PeriodicCallback(self.end_abandoned, ALONE_S / 4 * 1e3).start()
         super().listen()
 
+    def spare(self) -> set[str]:
+        """Kernels that show a page already and wait for somebody to ask for it."""
+        pools = getattr(self.kernel_manager, "_pools", {}).values()
+        filled = [task for pool in pools for task in pool if task.done() and not task.exception()]
+        return {task.result()["kernel_id"] for task in filled}
+
     async def end_abandoned(self) -> None:
         """End kernels without a browser: phones that went to sleep, browsers that crashed, readers without scripts."""
         now, manager = time.monotonic(), self.kernel_manager
+        spare = self.spare()
+        if spare and self._day != date.today():  # pages made yesterday count the age of prices from yesterday
+            self._day = date.today()
+            for kernel in spare:
+                await ensure_async(manager.shutdown_kernel(kernel))
+            for name in list(manager.notebook_data):
+                manager.fill_if_needed(notebook_name=name)
         for kernel in list(manager.list_kernel_ids()):
-            if manager._kernel_connections.get(kernel, 0) > 0:
+            if manager._kernel_connections.get(kernel, 0) > 0 or kernel in spare:
                 self._alone_since.pop(kernel, None)
             elif now - self._alone_since.setdefault(kernel, now) > ALONE_S:
                 self._alone_since.pop(kernel, None)
@@ -188,9 +204,11 @@ class Suite(Voila):  # type: ignore[misc]
         return own
 
 
-def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None) -> Suite:
-    """The server, ready to start."""
+def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None, many: bool = False) -> Suite:
+    """The server, ready to start; with `many`, a page of each kind is made before somebody asks for it."""
     folder = folder or notebooks_folder()
+    # Also kernels that are started before a request have to know that they are served.
+    os.environ["SERVER_SOFTWARE"] = f"voila/{voila_version}"
     os.environ["JUPYTER_PATH"] = os.pathsep.join(
         filter(None, [str(STATIC / "jupyter"), os.environ.get("JUPYTER_PATH", "")])
     )
@@ -217,6 +235,9 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
     config.extension_denylist = ["jupyterlab-plotly", "@jupyter-widgets/jupyterlab-sidecar", "jupyterlab_pygments"]
     config.config.VoilaConfiguration.resources = {"gpuguide": skeleton(app.base_url)}
     manager = app.config.MappingKernelManager
+    config.preheat_kernel, config.default_pool_size = many, 1
+    app.config.VoilaKernelManager.preheat_denylist = [rf".*/(?!({'|'.join(('index', *PAGES))})\.)[^/]*$"]
+    app.config.VoilaExecutor.iopub_timeout = 60  # a busy machine is no reason to leave an output out
     manager.cull_idle_timeout, manager.cull_interval, manager.cull_connected = IDLE_S, 60, True
     app.setup_template_dirs()
     return app
@@ -239,12 +260,23 @@ def skeleton(base_url: str) -> dict[str, Any]:
     return {"pages": pages, "static": url_path_join(base_url, "gpuguide/static/"), "version": __version__}
 
 
-def run(*, port: int = 8866, host: str = "127.0.0.1", folder: Path | None = None) -> None:
-    """Serve until interrupted."""
+def run(*, port: int = 8866, host: str = "127.0.0.1", folder: Path | None = None, many: bool = False) -> None:
+    """
+    Serve until interrupted.
+
+    Parameters
+    ----------
+    port, host : int, str
+        Where to listen; names of this machine only unless the host says otherwise.
+    folder : Path, optional
+        Notebooks; the shipped ones when left out.
+    many : bool
+        Keep one finished page of each kind in store: readers wait less, and more memory is taken.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="gpuguide-"))
     grown: subprocess.Popen[str] | None = None
     try:
-        app = configured(port=port, host=host, folder=folder)
+        app = configured(port=port, host=host, folder=folder, many=many)
         app.connection_dir_root = str(scratch)
         if nursery.can_fork():
             grown = _start_nursery(scratch)
@@ -304,4 +336,4 @@ def _plain_page(key: str) -> str:
 
 
 if __name__ == "__main__":
-    run(port=int(sys.argv[1]) if len(sys.argv) > 1 else 8866)
+    run(port=int(sys.argv[1]) if len(sys.argv) > 1 else 8866, many="--many" in sys.argv)

@@ -281,16 +281,17 @@ class Catalog:
 
 
 def load_catalog(folder: Path | str | None = None) -> Catalog:
-    """The catalog of a data folder, the shipped one when left out; read once, no network."""
+    """The catalog of a data folder, the shipped one when left out; read once a day, no network."""
     if folder is not None:
         must_be("folder", folder, (str, Path), "give the path of a data folder")
-    return _loaded(None if folder is None else Path(folder))
+    return _loaded(None if folder is None else Path(folder), date.today())
 
 
 @lru_cache(maxsize=4)
-def _loaded(folder: Path | None) -> Catalog:
+def _loaded(folder: Path | None, today: date) -> Catalog:
+    """What a server reads in the evening counts the age of prices wrongly the next morning."""
     own = os.environ.get(VARIABLE)
-    return with_assumptions(Catalog(folder), Path(own)) if own else Catalog(folder)
+    return with_assumptions(Catalog(folder, today), Path(own)) if own else Catalog(folder, today)
 
 
 def _names(field: str, names: Sequence[str]) -> Sequence[str]:

@@ -41,11 +41,27 @@ class Server:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
+    """For a few people, as it is when nothing else is said."""
+    with served() as server:
+        yield server
+
+
+@pytest.fixture
+def another_server():
+    """Starts one with options of its own, until the block ends."""
+    return served
+
+
+@contextlib.contextmanager
+def served(*options: str) -> Iterator[Server]:
+    """A server of our own until the block ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpuguide.app.serve", str(port)], start_new_session=True, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "gpuguide.app.serve", str(port), *options],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
     )
     url = f"http://127.0.0.1:{port}"
     try:

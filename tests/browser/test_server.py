@@ -1,0 +1,71 @@
+"""What the server lets a browser do, and how it serves many people."""
+
+import asyncio
+import json
+import re
+import time
+import urllib.request
+import uuid
+from pathlib import Path
+
+from tornado.websocket import websocket_connect
+
+from gpuguide.app.declaration import PAGES as NAMES
+
+PAGES = ("index", *NAMES)
+
+
+def opened(url: str) -> str:
+    """The kernel of a page that was asked for."""
+    with urllib.request.urlopen(url, timeout=60) as reply:
+        return re.search(r'"kernelId": ?"([^"]+)"', reply.read().decode()).group(1)
+
+
+def test_code_sent_over_the_websocket_is_not_run(server, tmp_path):
+    """A stranger on a published page could run anything on the machine."""
+    kernel, trace = opened(f"{server.url}/memory"), tmp_path / "run"
+
+    async def send() -> list[str]:
+        address = server.url.replace("http", "ws", 1)
+        socket = await websocket_connect(f"{address}/api/kernels/{kernel}/channels?session_id={uuid.uuid4().hex}")
+        code = {"code": f"open({str(trace)!r}, 'w')", "silent": False, "store_history": False, "allow_stdin": False}
+        for kind, content in (("execute_request", code), ("complete_request", {"code": "x", "cursor_pos": 1})):
+            await socket.write_message(message(kind, content))
+        await socket.write_message(message("kernel_info_request", {}))
+        heard = []
+        while "kernel_info_reply" not in heard:
+            reply = await asyncio.wait_for(socket.read_message(), 30)
+            heard.append(json.loads(reply)["header"]["msg_type"])
+        socket.close()
+        return heard
+
+    heard = asyncio.run(send())
+    assert not {"execute_reply", "complete_reply"} & set(heard)
+    assert not trace.exists()
+
+
+def message(kind: str, content: dict) -> str:
+    """A message of the Jupyter protocol, as a browser sends it."""
+    header = {
+        "msg_id": uuid.uuid4().hex, "msg_type": kind, "session": uuid.uuid4().hex, "username": "reader",
+        "version": "5.3", "date": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    parts = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+    return json.dumps(parts | {"buffers": []})
+
+
+def test_pages_are_ready_before_they_are_asked_for(chromium, another_server):
+    """Waiting for a kernel, although many people were announced; or a page made in store that opens files."""
+    with another_server("--many") as server:
+        deadline = time.monotonic() + 90
+        while len(server.kernels()) < len(PAGES) and time.monotonic() < deadline:
+            time.sleep(0.3)
+        assert len(server.kernels()) == len(PAGES), "one kernel of each page, and none of the report's notebook"
+        before = [Path(f"/proc/{kernel}/cmdline").read_text() for kernel in server.kernels()]
+        kernel = opened(f"{server.url}/memory")
+        assert any(kernel in words for words in before), "it was in store"
+        page = chromium.new_page()
+        page.goto(f"{server.url}/serve?model=/etc/passwd&language=tr", wait_until="commit")
+        page.wait_for_function("document.documentElement.classList.contains('gg-ready')", timeout=90_000)
+        assert "/etc/passwd" in page.locator(".gg-error").inner_text()
+        page.close()
