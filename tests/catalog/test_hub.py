@@ -135,8 +135,11 @@ class Asker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+        try:
+            self.process.communicate(timeout=10)  # ends by itself once nothing more is asked
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
 
 
 @pytest.fixture(scope="module")
