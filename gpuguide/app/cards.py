@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuguide.app.declaration import Answer, Card
-from gpuguide.show import figures, formats, reach, serving, tables
+from gpuguide.show import cost, figures, formats, reach, serving, tables
 from gpuguide.show.architecture import architecture_list
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
@@ -33,6 +33,8 @@ def _asking(draw: Any) -> Any:
 RANKING = Card(key="ranking", draw=_decided(tables.ranking_table), chart=False, wide=True, download=True)
 MEMORY = Card(key="memory", draw=_decided(figures.memory_by_gpu), wide=True)
 COST = Card(key="cost", draw=_decided(figures.cost_of_offers))
+BILL = Card(key="bill", draw=_decided(cost.waterfall))
+BILL_TABLE = Card(key="billtable", draw=_decided(cost.bill_table), chart=False)
 PARTS = Card(key="parts", draw=_decided(tables.memory_table), chart=False)
 FUNNEL = Card(key="funnel", draw=_decided(tables.funnel), chart=False)
 ARCHITECTURE = Card(key="architecture", draw=_decided(architecture_list), chart=False)

@@ -55,7 +55,7 @@ class Grid(anywidget.AnyWidget):
             "columns": [
                 {
                     "title": text(column.key), "codes": column.codes, "words": column.words, "number": column.number,
-                    "order": column.order, "help": text(f"{column.key}_help") if text.has(f"{column.key}_help") else "",
+                    "order": column.order, "help": _help(column.key.rpartition(".")[2], text),
                 }
                 for column in columns
             ],
@@ -67,6 +67,11 @@ class Grid(anywidget.AnyWidget):
     def _asked(self, _: Any, content: Mapping[str, Any], buffers: list[bytes]) -> None:
         if content.get("kind") == "tables":
             self.send({"kind": "tables"}, [tables_js().read_bytes()])
+
+
+def _help(key: str, text: Text) -> str:
+    """What the head of a column says when it is pointed at."""
+    return text(f"market.help.{key}") if text.has(f"market.help.{key}") else ""
 
 
 def words(text: Text) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from gpuguide.app.cards import (
     ARCHITECTURE,
+    BILL,
+    BILL_TABLE,
     CONTEXT,
     COST,
     CURVE,
@@ -180,6 +182,8 @@ TRAIN_PAGE = Declaration(
         FRONT,
         COST,
         MEMORY,
+        BILL,
+        BILL_TABLE,
         STEP,
         ROOF,
         LADDER,
@@ -228,7 +232,7 @@ FINETUNE_PAGE = Declaration(
         ),
         "market+": MARKET,
     },
-    cards=(VARIANTS, COST, MEMORY, PARTS, LIMITS, FUNNEL, HELP, PLAN, LADDER, ARCHITECTURE, RANKING),
+    cards=(VARIANTS, COST, MEMORY, BILL, BILL_TABLE, PARTS, LIMITS, FUNNEL, HELP, PLAN, LADDER, ARCHITECTURE, RANKING),
     start={"workload": "qlora", "model": "llama-3.1-8b"},
     presets={
         "eight": {"workload": "qlora", "model": "llama-3.1-8b", "sequence_length": 2048, "train_tokens": 1e7},
@@ -258,6 +262,7 @@ SERVE_PAGE = Declaration(
     cards=(
         MEMORY,
         COST,
+        BILL,
         CURVE,
         CURVE_TABLE,
         FORMATS,
@@ -267,6 +272,7 @@ SERVE_PAGE = Declaration(
         FRONT,
         ROOF,
         PARTS,
+        BILL_TABLE,
         LIMITS,
         FUNNEL,
         HELP,
@@ -350,6 +356,8 @@ SPOT_PAGE = Declaration(
     },
     cards=(
         FORMS,
+        BILL,
+        BILL_TABLE,
         COST,
         INTERVAL,
         SESSIONS,
@@ -377,7 +385,7 @@ MEDIA_PAGE = Declaration(
         "run+": ("sessions", "storage_gb", "egress_gb", "setup_minutes"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, FRONT, MEDIASTEP, PARTS, FUNNEL, HELP, ENERGY, ARCHITECTURE, RANKING),
+    cards=(MEMORY, COST, FRONT, BILL, BILL_TABLE, MEDIASTEP, PARTS, FUNNEL, HELP, ENERGY, ARCHITECTURE, RANKING),
     start={"workload": "image", "model": "flux.1-dev"},
     presets={
         "flux": {"workload": "image", "model": "flux.1-dev", "items": 1000},

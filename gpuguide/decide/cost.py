@@ -18,7 +18,7 @@ from gpuguide.decide.columns import Columns
 from gpuguide.decide.finish import probability_by
 from gpuguide.decide.spot import expected_run
 from gpuguide.decide.storage import checkpoint_write_s
-from gpuguide.decide.terms import egress_of, flat, interruptions, start_s, stored_gb_of, terms_of
+from gpuguide.decide.terms import Terms, egress_of, flat, interruptions, start_s, stored_gb_of, terms_of
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.scenario import Scenario
 from gpuguide.units import GB, HOUR, HOURS_PER_MONTH, MILLION, MINUTE, Number
@@ -53,6 +53,7 @@ class CostBreakdown:
     expected_interruptions: Floats
     checkpoint_interval_s: Floats  # nan where nothing is checkpointed
     usd_per_useful_gpu_hour: Floats
+    minimum_charge_usd: Floats | None = None  # of `rounding`, what least charges add
     probability_in_time: Floats | None = None  # of the deadline, where one is set
     usd_per_million_tokens: Floats | None = None
     usd_per_1000_items: Floats | None = None
@@ -129,9 +130,7 @@ def run_cost(
     )  # fmt: skip
     idle_s = sessions * MINUTE * flat(assumptions, "cost_idle_minutes_per_session") + 0.0 * work
     one_session = (run.billed_s + idle_s) / sessions
-    on_bill = sessions * billing.billed_seconds(
-        used_s=one_session, granularity_s=market.step_s, minimum_s=market.minimum_s
-    )
+    on_bill, least_s = _on_bill(one_session, sessions, market)
     rounding_s = (
         on_bill
         - sessions * one_session
@@ -172,6 +171,7 @@ def run_cost(
         expected_interruptions=run.interruptions,
         checkpoint_interval_s=run.checkpoint_interval_s if needs_checkpoints else np.full_like(work, np.nan),
         usd_per_useful_gpu_hour=total / (work / HOUR * market.gpus),
+        minimum_charge_usd=least_s * market.usd_per_s,
         probability_in_time=in_time,
         usd_per_million_tokens=None if tokens is None else total / tokens * MILLION,
         usd_per_1000_items=None if items is None else total / items * 1000.0,
@@ -240,14 +240,17 @@ def serving_cost(
         "checkpoints": 0.0 * made,
     }
 
-    def month(stops: Bools) -> tuple[dict[str, Floats], Floats, Floats]:
+    def month(stops: Bools) -> tuple[dict[str, Floats], Floats, Floats, Floats]:
         starts = np.where(stops, flat(assumptions, f"cost_starts_per_month_{scenario.load}"), 1.0)
         used_s = np.where(stops, busy_s, hours * HOUR)
         happen = rate * used_s
         each_s = (used_s + happen * restart) / starts + start
-        rounding_s = starts * (
-            billing.billed_seconds(used_s=each_s, granularity_s=market.step_s, minimum_s=market.minimum_s) - each_s
-        ) + happen * billing.rounding_after_interruption(rate_per_s=rate, granularity_s=market.step_s)
+        on_bill, least_s = _on_bill(each_s, starts, market)
+        rounding_s = (
+            on_bill
+            - starts * each_s
+            + happen * billing.rounding_after_interruption(rate_per_s=rate, granularity_s=market.step_s)
+        )
         seconds = {
             "compute": busy_s,
             "rounding": rounding_s,
@@ -256,15 +259,15 @@ def serving_cost(
             "idle": used_s - busy_s,
         }
         parts = standing | {name: value * market.usd_per_s + 0.0 * made for name, value in seconds.items()}
-        return parts, happen + 0.0 * made, sum(seconds.values(), start=0.0 * made) / HOUR
+        billed_hours = sum(seconds.values(), start=0.0 * made) / HOUR
+        return parts, happen + 0.0 * made, billed_hours, least_s * market.usd_per_s + 0.0 * made
 
     serverless = market.serverless
     everything = np.ones_like(serverless)
-    stopped, stopped_happen, stopped_billed = month(everything)
-    if stop_when_idle or bool(serverless.all()):
-        parts, happen, billed = stopped, stopped_happen, stopped_billed
-    else:
-        parts, happen, billed = month(serverless)
+    stopped, happen, billed, least = month(everything)
+    parts = stopped
+    if not (stop_when_idle or bool(serverless.all())):
+        parts, happen, billed, least = month(serverless)
     total = _sum(parts)
     return CostBreakdown(
         **parts,
@@ -276,6 +279,7 @@ def serving_cost(
         usd_per_useful_gpu_hour=total / (busy_s / HOUR * market.gpus),
         usd_per_million_tokens=total / amount * MILLION if tokens_per_s is not None else None,
         usd_per_1000_items=total / amount * 1000.0 if tokens_per_s is None else None,
+        minimum_charge_usd=least,
         busy_share=busy,
         availability=availability,
         risky=market.spot | market.community,
@@ -300,6 +304,13 @@ def break_even_tokens(*, usd_per_month: Number, api_usd_per_million: Number) -> 
         [tokens]; above what the machine can make in a month, renting is never cheaper.
     """
     return usd_per_month / api_usd_per_million * MILLION
+
+
+def _on_bill(used_s: Floats, starts: Number, market: Terms) -> tuple[Floats, Floats]:
+    """Time on the bill of all starts, and what of it is charged only because there is a least charge. [s]"""
+    whole = billing.billed_seconds(used_s=used_s, granularity_s=market.step_s, minimum_s=market.minimum_s)
+    steps = billing.billed_seconds(used_s=used_s, granularity_s=market.step_s, minimum_s=0.0)
+    return starts * whole, starts * (whole - steps)
 
 
 def _sum(parts: dict[str, Floats]) -> Floats:

@@ -31,8 +31,9 @@ PLACE = (
 )  # fmt: skip
 """Columns taken from the market as they are."""
 RATES = (
-    "usd_per_million_tokens", "usd_per_1000_items", "usd_per_useful_gpu_hour", "probability_in_time", "billed_hours",
-    "expected_interruptions", "checkpoint_interval_s", "busy_share", "availability", "total_if_stopped",
+    "usd_per_million_tokens", "usd_per_1000_items", "usd_per_useful_gpu_hour", "minimum_charge_usd",
+    "probability_in_time", "billed_hours", "expected_interruptions", "checkpoint_interval_s", "busy_share",
+    "availability", "total_if_stopped",
 )  # fmt: skip
 """Columns taken from the cost as they are, where it has them."""
 FEW = 100

@@ -135,7 +135,7 @@ def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int) -> Figu
         }
     )  # fmt: skip
     layout = layout_of(text, height=_height(count, row=34), rows=labels)
-    layout["xaxis"] |= {"title": {"text": title}, "rangemode": "tozero", **_money_axis(text)}
+    layout["xaxis"] |= {"title": {"text": title}, "rangemode": "tozero", **money_axis(text)}
     return figure(data, layout, text("chart.cost_label", count=len(rows)))
 
 
@@ -225,7 +225,7 @@ def lines(
     every_x = np.concatenate([np.asarray(xs, dtype=np.float64) for xs, _ in series.values()] or [np.ones(1)])
     layout["xaxis"] |= {"title": {"text": x}, **(log_axis(every_x, said_x) if said_x else time_axis(every_x, text))}
     every_y = np.concatenate([np.asarray(ys, dtype=np.float64) for _, ys in series.values()] or [np.ones(1)])
-    layout["yaxis"] |= {"title": {"text": y}, "rangemode": "tozero"} | (_money_axis(text) if money else {})
+    layout["yaxis"] |= {"title": {"text": y}, "rangemode": "tozero"} | (money_axis(text) if money else {})
     if log_y:
         layout["yaxis"] = layout["xaxis"] | {
             "title": {"text": y},
@@ -294,7 +294,8 @@ def _height(rows: int, row: int = ROW_HEIGHT) -> int:
     return 70 + row * max(rows, 3)
 
 
-def _money_axis(text: Text) -> dict[str, Any]:
+def money_axis(text: Text) -> dict[str, Any]:
+    """The sign of the shown currency on the ticks of an axis."""
     sample = text.money(0.0)
     sign = "".join(letter for letter in sample if not letter.isdigit() and letter not in ".,\u00a0")
     side = {"tickprefix": sign} if sample.startswith(sign) else {"ticksuffix": f"\u00a0{sign}"}
