@@ -1,0 +1,70 @@
+"""Variants of known classes that are counted by another rule, or not at all: the sentence names the key."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuguide.catalog.config import parse_config
+from gpuguide.errors import InvalidScenario, NotModelled, UnknownName
+
+ORACLE = [json.loads(line) for line in (Path(__file__).parent / "oracle_configs.jsonl").read_text().splitlines()[1:]]
+CLASSES = {row["config"]["model_type"]: row["config"] for row in reversed(ORACLE)}
+
+REFUSED = [  # class, change, words of the sentence; the id says what would be miscounted
+    pytest.param("gpt2", {"add_cross_attention": True}, "cross-attention", id="matrices to another model's states"),
+    pytest.param("mpt", {"attn_config": {"attn_type": "multiquery_attention"}}, "multi-query", id="one KV head"),
+    pytest.param("lfm2", {"layer_types": ["mamba"] * 99}, "layer_types", id="layers of another kind"),
+    pytest.param("glm_moe_dsa", {"index_topk_freq": 2}, "indexer", id="indexers that layers share"),
+    pytest.param("gemma4_text", {"per_layer_config": {"0": {}}}, "per_layer_config", id="layers of different widths"),
+    pytest.param("gemma4", {"audio_config": {"hidden_size": 8}}, "audio tower", id="an audio tower"),
+    pytest.param("llama4_text", {"no_rope_layers": [1]}, "no_rope_layers", id="a list that is too short"),
+    pytest.param("smollm3", {"no_rope_layers": [1]}, "no_rope_layers", id="the same in a dense class"),
+    pytest.param("nemotron_h", {"hybrid_override_pattern": "MXM"}, "hybrid_override_pattern", id="an unknown letter"),
+    pytest.param(
+        "nemotron_h", {"hybrid_override_pattern": None, "layers_block_type": None}, "hybrid_override_pattern",
+        id="no pattern at all",
+    ),
+    pytest.param("llava", {"vision_config": {"model_type": "resnet"}}, "vision tower", id="an unknown tower"),
+    pytest.param("llava", {"text_config": {"model_type": "bert"}}, "decoder", id="an unknown decoder"),
+    pytest.param("llava", {"vision_config": [1]}, "vision_config", id="no nested object"),
+    pytest.param("dbrx", {"d_model": 1, "n_heads": 8}, "d_model", id="heads wider than the model"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "change", "words"), REFUSED)
+def test_what_is_counted_otherwise_is_refused(kind, change, words):
+    """A sibling's rule would give a plausible and wrong number of parameters."""
+    with pytest.raises((InvalidScenario, NotModelled, UnknownName), match=words):
+        parse_config(CLASSES[kind] | change)
+
+
+SAME = [  # class, how a config says it, how another may
+    pytest.param("lfm2", {}, {"layer_types": ["full_attention"] * 8}, id="attention in every layer"),
+    pytest.param(
+        "qwen3_next", {}, {"layer_types": [*["linear_attention"] * 3, "full_attention"] * 2},
+        id="every fourth layer attends",
+    ),
+    pytest.param(
+        "minimax", {}, {"layer_types": ["full_attention", "linear_attention"] * 4}, id="every other layer attends"
+    ),
+    pytest.param(
+        "nemotron_h", {"hybrid_override_pattern": "M*-M"},
+        {"layers_block_type": ["mamba", "attention", "mlp", "linear_attention"]}, id="letters or words",
+    ),
+    pytest.param("exaone4", {"sliding_window_pattern": "LLLG"}, {"sliding_window_pattern": 4}, id="letters or number"),
+]  # fmt: skip
+SAID_OTHERWISE = (
+    "layer_types", "layers_block_type", "hybrid_override_pattern", "full_attention_interval", "full_attn_idxs",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "one", "other"), SAME)
+def test_two_ways_to_say_the_same(kind, one, other):
+    """Older and newer files of one model would be counted differently."""
+    config = {key: value for key, value in CLASSES[kind].items() if key not in SAID_OTHERWISE}
+    config |= {"num_hidden_layers": 8}
+    first, second = parse_config(config | one), parse_config(config | other)
+
+    assert first.params == second.params
+    assert first.layers_full == second.layers_full
