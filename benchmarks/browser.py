@@ -3,17 +3,22 @@ From a moved slider to the repainted chart, and from an address to the first cha
 
 usage: python benchmarks/browser.py [--pages memory serve train] [--steps 40] [--loads 5] [--chromium PATH]
 
-The clock runs in the page: from the key press on the slider's handle to the frame after plotly.js has drawn. Kernel,
-server and browser share this machine's cores.
+The clock runs in the page: from the key press on the slider's handle to the frame after plotly.js has drawn. Its floor
+is measured between the steps: a message to the kernel and back that asks for nothing, then plotly.js redraws the same
+picture with other numbers. The floor of a load is a notebook with one slider and one FigureWidget under Voila as it
+comes. Kernel, server and browser share this machine's cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shutil
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from measured import app_command, cpu_s, environment, family, free_port, memory_mb, save, serving, summary
@@ -22,6 +27,34 @@ from playwright.sync_api import Browser, TimeoutError, sync_playwright
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 READY = "document.documentElement.classList.contains('gg-ready')"
 DRAWN = "[...document.querySelectorAll('.gg-chart > div:not(.gg-tools)')].some((picture) => picture.dataset.drawn)"
+LISTEN = """
+window.received = 0;
+const Plain = window.WebSocket;
+window.WebSocket = class extends Plain {
+  constructor(...words) {
+    super(...words);
+    this.addEventListener('message', ({ data }) => {
+      window.received += data.length ?? data.byteLength;
+      const text = typeof data === 'string' ? data : new TextDecoder().decode(data);
+      if (/"kind": ?"pong"/.test(text)) window.echoed?.();
+    });
+  }
+};
+"""
+FLOOR = """
+async () => {
+  const picture = document.querySelector('.js-plotly-plot'), plain = window.fetch;
+  window.fetch = () => new Promise(() => {}); // the heartbeat asks the server too; here only the kernel shall answer
+  const key = picture.data[0].orientation === 'h' ? 'x' : 'y';
+  const other = picture.data.map((trace) => Array.from(trace[key] ?? [], (value) => value * 1.01));
+  const started = performance.now();
+  await new Promise((resolve) => { window.echoed = resolve; window.dispatchEvent(new Event('gg-check')); });
+  window.echoed = undefined;
+  window.fetch = plain;
+  await window.Plotly.restyle(picture, { [key]: other });
+  return new Promise((resolve) => requestAnimationFrame(() => resolve(performance.now() - started)));
+}
+"""
 WATCH = """
 () => {
   window.steps = [];
@@ -41,38 +74,105 @@ WATCH = """
 """Only a picture with other data ends a step: charts also repaint for reasons of their own."""
 
 
-def load(browser: Browser, url: str) -> tuple[float, float]:
+def load(browser: Browser, url: str, ready: str = READY, drawn: str = DRAWN) -> tuple[float, float]:
     """Seconds until the answer and until the first chart, in a browser that was never here."""
     context = browser.new_context()
     page = context.new_page()
     started = time.perf_counter()
     page.goto(url, wait_until="commit")
-    page.wait_for_function(READY, timeout=120_000)
-    answered = time.perf_counter() - started
-    page.wait_for_function(DRAWN, timeout=120_000)
-    drawn = time.perf_counter() - started
+    # One question asked in every frame: waiting for one thing after another would blur what came first.
+    page.evaluate(f"window.when = {{}}; (function look() {{ {WHEN % (ready, drawn)} }})()")
+    page.wait_for_function("window.when?.ready && window.when?.drawn", timeout=120_000)
+    begun = time.perf_counter() - started - page.evaluate("performance.now()") / 1e3
+    when = page.evaluate("window.when")
     context.close()
-    return answered, drawn
+    return begun + when["ready"] / 1e3, begun + when["drawn"] / 1e3
 
 
-def steps(browser: Browser, url: str, count: int) -> tuple[list[float], int]:
-    """Milliseconds of each step, and how many were never painted."""
+WHEN = """
+  if (!window.when.ready && %s) window.when.ready = performance.now();
+  if (!window.when.drawn && %s) window.when.drawn = performance.now();
+  if (!(window.when.ready && window.when.drawn)) requestAnimationFrame(look);
+"""
+
+
+def steps(browser: Browser, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds of each step and of its floor, kB of each, and how many steps were never painted."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_init_script(LISTEN)
     page = context.new_page()
     page.goto(url, wait_until="commit")
     page.wait_for_function(READY, timeout=120_000)
     page.wait_for_function(DRAWN, timeout=120_000)
     page.wait_for_timeout(2000)
     page.evaluate(WATCH)
+    floors, kilobytes = [], []
     for number in range(count):
-        before = page.evaluate("window.steps.length")
+        before = page.evaluate("window.received = 0, window.steps.length")
         page.keyboard.press("ArrowRight" if number // 6 % 2 else "ArrowLeft")
         with contextlib.suppress(TimeoutError):
             page.wait_for_function(f"window.steps.length > {before}", timeout=5_000)
-        page.wait_for_timeout(700)  # pictures that wait for a resting hand are drawn meanwhile
+        page.wait_for_timeout(900)  # pictures that wait for a resting hand are drawn meanwhile
+        kilobytes.append(page.evaluate("window.received") / 1e3)
+        floors.append(page.evaluate(FLOOR))
     seen: list[float] = page.evaluate("window.steps")
     context.close()
-    return seen, count - len(seen)
+    return {
+        "step_ms": summary(seen) if seen else None,
+        "floor_ms": summary(floors),
+        "step_kb": summary(kilobytes),
+        "lost": count - len(seen),
+    }
+
+
+BARE = """
+import ipywidgets
+import plotly.graph_objects as go
+
+figure = go.FigureWidget([go.Bar(x=list(range(10)), y=list(range(10)))])
+ipywidgets.VBox([ipywidgets.FloatSlider(), figure])
+"""
+"""The least that Voila can show of our kind."""
+PICTURE = "document.querySelector('.js-plotly-plot .main-svg .bars')"
+
+
+def bare(browser: Browser, loads: int) -> dict[str, Any]:
+    """Loads of a notebook with one slider and one FigureWidget, under Voila as it comes."""
+    cell = {"cell_type": "code", "id": "all", "metadata": {}, "execution_count": None, "outputs": [], "source": BARE}
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": kernel, "cells": [cell]}
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bare.ipynb"
+        path.write_text(json.dumps(book), encoding="utf-8")
+        command = [sys.executable, "-m", "voila", str(path), "--no-browser", f"--port={port}"]
+        with serving(command, url):
+            took = [load(browser, url, PICTURE, PICTURE)[1] for _ in range(loads)]
+    return {"page": "one slider, one FigureWidget, Voila as it comes", "chart_s": summary(took)}
+
+
+def stored(browser: Browser, pages: list[str], loads: int) -> list[dict[str, Any]]:
+    """Loads of pages that were made before they are asked for."""
+    rows, port = [], free_port()
+    url = f"http://127.0.0.1:{port}"
+    with serving([*app_command(port), "--many"], f"{url}/gpuguide/static/page.css") as pid:
+        time.sleep(20)
+        for name in pages:
+            taken = []
+            for _ in range(loads):
+                taken.append(load(browser, f"{url}/{name}"))
+                time.sleep(4)  # the store is filled again
+            rows.append(
+                {
+                    "page": f"{name}, --users many",
+                    "answer_s": summary([answered for answered, _ in taken]),
+                    "chart_s": summary([drawn for _, drawn in taken]),
+                    "server_mb": memory_mb(family(pid)),
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
 
 
 def main() -> None:
@@ -90,19 +190,21 @@ def main() -> None:
         for name in asked.pages:
             loads = [load(browser, f"{url}/{name}") for _ in range(asked.loads)]
             before = cpu_s(family(pid))
-            taken, lost = steps(browser, f"{url}/{name}", asked.steps)
-            used = cpu_s(family(pid)) - before
             row: dict[str, Any] = {
                 "page": name,
                 "answer_s": summary([answered for answered, _ in loads]),
                 "chart_s": summary([drawn for _, drawn in loads]),
-                "step_ms": summary(taken) if taken else None,
-                "lost": lost,
-                "server_cpu_s": used,
+                **steps(browser, f"{url}/{name}", asked.steps),
+                "server_cpu_s": cpu_s(family(pid)) - before,
                 "server_mb": memory_mb(family(pid)),
             }
             figures.append(row)
             print(row, flush=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=asked.chromium, args=["--no-sandbox", "--disable-gpu"])
+        figures += stored(browser, asked.pages[:1], asked.loads)
+        figures.append(bare(browser, asked.loads))
+        print(figures[-1], flush=True)
         browser.close()
     save("browser", figures, "python benchmarks/browser.py " + " ".join(sys.argv[1:]), started)
 

@@ -169,32 +169,34 @@ def processes(run: dict[str, Any]) -> list[str]:
 
 def browser(run: dict[str, Any]) -> list[str]:
     """Chromium."""
-    rows = []
+    opened, moved = [], []
     for one in run["figures"]:
-        step, chart = one["step_ms"], one["chart_s"]
-        rows.append(
-            (
-                one["page"],
-                s(one["answer_s"]["p50"]),
-                s(chart["p50"]),
-                s(chart["max"]),
-                f"{step['p50']:.0f}" if step else "-",
-                f"{step['p95']:.0f}" if step else "-",
-                step["count"] if step else 0,
-                one["lost"],
-            )
-        )
+        chart, answer = one["chart_s"], one.get("answer_s")
+        memory = f"{one['server_mb']:,.0f}" if "server_mb" in one else "-"
+        opened.append((one["page"], s(answer and answer["p50"]), s(chart["p50"]), s(chart["max"]), memory))
+        step, floor = one.get("step_ms"), one.get("floor_ms")
+        if step and floor:
+            ends = [f"{times[which]:.0f}" for which in ("p50", "p95") for times in (step, floor)]
+            ratios = [f"{step[which] / floor[which]:.2f}" for which in ("p50", "p95")]
+            moved.append((one["page"], *ends, *ratios, f"{one['step_kb']['max']:.0f}", step["count"], one["lost"]))
     return [
         "## In a browser",
         "",
-        f"{stamp(run)} Kernel, server and Chromium on the same cores; a page is opened by a browser new to it; "
-        "a step is timed in the page, from the key press on a slider to the frame after the chart has been redrawn.",
+        f"{stamp(run)} Kernel, server and Chromium on the same cores; a page is opened by a browser new to it.",
+        "",
+        *table(("page", "answer [s]", "first chart [s]", "slowest [s]", "server and kernels [MB]"), opened),
+        "A step is timed in the page, from the key press on a slider to the frame after the first chart has been redrawn; "
+        "its floor, between the steps, is a message to the kernel and back that asks for nothing, then plotly.js "
+        "redrawing the same picture with other numbers.",
         "",
         *table(
-            ("page", "answer [s]", "first chart [s]", "slowest [s]", "step p50 [ms]", "step p95 [ms]", "steps", "lost"),
-            rows,
+            (
+                "page", "step p50 [ms]", "floor p50 [ms]", "step p95 [ms]", "floor p95 [ms]", "ratio p50", "ratio p95",
+                "most kB a step", "steps", "lost",
+            ),
+            moved,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def users(run: dict[str, Any]) -> list[str]:
