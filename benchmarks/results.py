@@ -185,7 +185,7 @@ def browser(run: dict[str, Any]) -> list[str]:
         f"{stamp(run)} Kernel, server and Chromium on the same cores; a page is opened by a browser new to it.",
         "",
         *table(("page", "answer [s]", "first chart [s]", "slowest [s]", "server and kernels [MB]"), opened),
-        "A step is timed in the page, from the key press on a slider to the frame after the first chart has been redrawn; "
+        "A step is timed in the page, from the key press on a slider to the frame after the first chart was redrawn; "
         "its floor, between the steps, is a message to the kernel and back that asks for nothing, then plotly.js "
         "redrawing the same picture with other numbers.",
         "",
