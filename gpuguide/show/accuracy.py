@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from gpuguide.accuracy.table import TableScore
 
 MOST_POINTS = 1500
+AT_COMMIT = re.compile(r"(github\.com/\S+) @(\w+) (\S+)")
+"""How some tables write where a run was published: repository, commit and file."""
 WORST_FIRST = 40
 IN_BYTES = ("torch_memory", "training_memory", "training_memory_components")
 """Tables whose values are bytes; the others are in the unit that their title names."""
@@ -96,7 +99,7 @@ def errors(rows: pd.DataFrame, text: Text) -> Figure:
     ]  # fmt: skip
     layout = figures.layout_of(text, height=440)
     layout["bargap"] = 0.05
-    layout["xaxis"] |= {"title": {"text": text("accuracy.error")}, "range": [-100, 100]}
+    layout["xaxis"] |= {"title": {"text": text("accuracy.error")}, "range": [-100, 100], "dtick": 50}
     layout["yaxis"] |= {"title": {"text": text("accuracy.runs")}}
     return figures.figure(data, layout, text("accuracy.errors_label", count=len(rows)))
 
@@ -116,7 +119,7 @@ def summary(scores: Mapping[str, TableScore | None], text: Text, chosen: str) ->
 
     def column(attribute: str) -> list[str]:
         values = [None if score is None else getattr(score, attribute) for score in known]
-        return ["–" if value is None else text.percent(value) for value in values]
+        return ["–" if value is None else text.percent(round(value, 4) + 0.0) for value in values]  # never -0 %
 
     counts = [
         "…" if score is None else f"{text.count(score.scored)} / {text.count(score.rows)}" for score in scores.values()
@@ -183,6 +186,7 @@ def run(
     known = {key: value for key, value in published.items() if value == value and value not in (None, "")}
     link = next((str(known.pop(key)) for key in ("source_url", "source_path_or_url") if key in known), "")
     source = str(known.pop("source_title", "") or known.get("source_id", "") or known.get("source", ""))
+    link = AT_COMMIT.sub(r"https://\1/blob/\2/\3", link)
     if link.startswith(("https://", "http://")):
         shown: Any = tag("a", source or link, href=link, rel="noopener")
     else:
@@ -194,11 +198,15 @@ def run(
     ]
     ours = [tag("h3", text("accuracy.asked")), parts or tag("p", text("accuracy.none_asked"), class_="gg-plain")]
     theirs = [tag("h3", text("accuracy.published")), _values(known, text)]
+    sides = [
+        tag("section", side, tabindex="0", aria_label=text(f"accuracy.{name}"))
+        for name, side in (("published", theirs), ("asked", ours))
+    ]
     return join(
         [
-            tag("p", bold(str(row["label"])), ": ", band, " ", whole),
+            tag("p", bold(str(row["label"])), ": ", band, ". ", whole),
             tag("p", text("accuracy.source"), " ", shown),
-            tag("div", tag("section", theirs), tag("section", ours), class_="gg-run"),
+            tag("div", sides, class_="gg-run"),
         ]
     )
 

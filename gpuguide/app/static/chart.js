@@ -40,14 +40,15 @@ function coloured(value, style) {
 }
 
 // Bars that lie on a phone stand where there is room for many beside each other.
-function upright(traces, layout, height) {
+function upright(traces, layout, height, width) {
+  const step = (width - 70) / Math.abs(layout.yaxis.range[1] - layout.yaxis.range[0]); // room of one bar and its label
   for (const trace of traces) {
     [trace.x, trace.y] = [trace.y, trace.x];
     if (trace.orientation) trace.orientation = "v";
     if (trace.hovertemplate) trace.hovertemplate = trace.hovertemplate.replace(/%\{([xy])/g, (_, axis) => `%{${axis === "x" ? "y" : "x"}`);
-    if (trace.marker?.symbol === "line-ns") trace.marker.symbol = "line-ew";
+    if (trace.marker?.symbol === "line-ns") Object.assign(trace.marker, { symbol: "line-ew", size: Math.min(trace.marker.size, Math.max(4, step - 1)) });
   }
-  [layout.xaxis, layout.yaxis] = [{ ...layout.yaxis, tickangle: -55, tickfont: { size: 10.5 }, dtick: 1, range: [...layout.yaxis.range].reverse() }, layout.xaxis];
+  [layout.xaxis, layout.yaxis] = [{ ...layout.yaxis, tickangle: -55, tickfont: { size: 10.5 }, dtick: Math.max(1, Math.ceil(12 / step)), range: [...layout.yaxis.range].reverse() }, layout.xaxis];
   layout.height = height;
 }
 
@@ -74,7 +75,7 @@ function render({ model, el }) {
     const style = getComputedStyle(document.documentElement);
     const { data, layout: wanted, narrow, turn } = model.get("figure");
     const layout = coloured(wanted, style), traces = coloured(data, style);
-    if (turn && width >= turn.from) upright(traces, layout, turn.height);
+    if (turn && width >= turn.from) upright(traces, layout, turn.height, width);
     if (width < 480 && narrow) Object.entries(coloured(narrow, style)).forEach(([path, value]) => {
       const keys = path.split(".");
       const last = keys.pop();
