@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 import numpy as np
 
+from gpuguide.app.chart import Chart
 from gpuguide.app.declaration import Card
 from gpuguide.app.grid import Grid
 from gpuguide.app.location import write_query
 from gpuguide.app.page import XLSX, readable
 from gpuguide.app.panel import Panel
 from gpuguide.app.shell import Shell, html
+from gpuguide.catalog.trend import history
 from gpuguide.decide.market import KINDS, filters
-from gpuguide.show import market
+from gpuguide.show import market, trend
 from gpuguide.show.tables import as_csv
 from gpuguide.show.verdict import footer
 from gpuguide.spec.scenario import Scenario
@@ -32,6 +34,7 @@ GROUPS = {
 }
 CARDS = (
     Card(key="offers", draw=market.columns, chart=False, wide=True, download=True),
+    Card(key="trend", draw=trend.table, chart=False, wide=True),
     Card(key="scarce", draw=market.scarce, chart=False, wide=True),
 )
 UNDERSTOOD = (*GROUPS["market"], *GROUPS["market+"], "regions", "language", "currency", "currency_per_usd")
@@ -57,6 +60,7 @@ class MarketPage(Shell):
         self.catalog = catalog
         self.rows: pd.DataFrame = catalog.market
         self._luggage: dict[str, Any] = {}
+        self._line = Chart(filename="gpuguide-market-trend")
         self._first = dict(START) | {key: value for key, value in given.items() if value is not None}
         self.panel = Panel(GROUPS, ("serve",), catalog, self._guarded(self._ask), self._say)
         self._sentence = html("gg-live")
@@ -70,6 +74,9 @@ class MarketPage(Shell):
 
     def _card(self, card: Card) -> widgets.VBox:
         box = super()._card(card)
+        if card.key == "trend":
+            self._trend = box
+            return box
         self._views[card.key] = grid = Grid()
         box.children = (box.children[0], grid)
         return box
@@ -102,10 +109,26 @@ class MarketPage(Shell):
             market.columns(self.rows, text), text, label=text("card.offers.title"), order=CHEAPEST_FIRST
         )
         self._views["scarce"].show(market.scarce(offers, text), text, label=text("card.scarce.title"), order=GPU_FIRST)
+        self._draw_trend(scenario)
         differs = {key: value for key, value in said.items() if _same(START.get(key)) != _same(value)}
         self.browser.query = write_query(self._luggage | differs | self._spoken())
         if self.browser.search is not None:
             self.browser.tick += 1
+
+    def _draw_trend(self, scenario: Scenario) -> None:
+        """A chart with its table where prices were read more than once, else a sentence in their place."""
+        rows = history()
+        if scenario.providers:
+            rows = rows[rows["provider"].isin(scenario.providers)]
+        title, said = self._trend.children[0], self._views["trend"]
+        found = trend.trends(rows, scenario.gpu, scenario.pricing)
+        if found:
+            self._line.show(trend.chart(found, self.text))
+            said.value = trend.table(found, self.text)
+            self._trend.children = (title, self._line, said)
+        else:
+            said.value = trend.none_yet(rows, scenario.gpu, self.text)
+            self._trend.children = (title, said)
 
     def _memory_gb(self, name: str) -> float:
         gpu = self.catalog.gpus.get(name)
@@ -127,6 +150,7 @@ class MarketPage(Shell):
         super()._translate()
         self.panel.relabel(self.text)
         self.browser.names = self.panel.names()
+        self._line.exports = {kind: self.text("export", kind=kind.upper()) for kind in ("png", "svg")}
         self._footer.value = footer(None, self.text)
 
 
