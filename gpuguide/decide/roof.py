@@ -46,7 +46,7 @@ def _roof(nodes: Nodes, precision: str, achieved_flops_per_s: Floats, intensity:
 
 def _peak(nodes: Nodes, precision: str) -> Floats:
     """Dense rate of a precision, of 16 bit where the card has none of its own. [FLOP/s]"""
-    rate = nodes.flops.get(precision, nodes.flops["bf16"])
+    rate = nodes.flops[precision]
     for fallback in ("bf16", "fp16", "fp32"):
         rate = np.where(np.isnan(rate), nodes.flops[fallback], rate)
     return rate

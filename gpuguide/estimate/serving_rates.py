@@ -60,7 +60,7 @@ def sm_clocks_per_s(nodes: Nodes) -> Floats:
     A100 19.5 TFLOPS / 128 = 1.52e11 (108 x 1.41 GHz); RTX 4090 82.6 / 256 = 3.23e11 (128 x 2.52 GHz).
     Infinite where the FP32 rate is not known, which removes the limits that build on it.
     """
-    fp32 = nodes.flops.get("fp32", np.full(len(nodes), np.nan))
+    fp32 = nodes.flops["fp32"]
     few = np.isin(nodes.architecture, LANES_64) | ((nodes.architecture == "Ampere") & nodes.is_hbm)
     return np.where(np.isfinite(fp32), fp32 / np.where(few, 128.0, 256.0), np.inf)
 
@@ -104,7 +104,7 @@ def compute_flops(*, nodes: Nodes, precision: str) -> tuple[Floats, Floats]:
     """
     Dense peak at a precision, and the bytes per value that the matrix units then take.
 
-    Where a GPU lacks the precision, weights are widened and multiplied in 16 bit (8 bit for 4-bit values where it can).
+    Where a GPU lacks the precision, weights are widened and multiplied in 16 bit.
 
     Returns
     -------
@@ -112,16 +112,13 @@ def compute_flops(*, nodes: Nodes, precision: str) -> tuple[Floats, Floats]:
         [FLOP/s], [bytes]
     """
     half = nodes.flops["bf16"]
-    half = np.where(np.isfinite(half), half, nodes.flops.get("fp16", half))
-    half = np.where(np.isfinite(half), half, nodes.flops.get("fp32", half))
+    half = np.where(np.isfinite(half), half, nodes.flops["fp16"])
+    half = np.where(np.isfinite(half), half, nodes.flops["fp32"])
     width = np.full(half.shape, 2.0)
     if precision in ("fp8", "int8", "fp4"):
-        chain = {"fp8": (("fp8", 1.0),), "int8": (("int8", 1.0),), "fp4": (("fp4", 0.5),)}[precision]
-        for name, wide in chain:
-            peak = nodes.flops.get(name)
-            if peak is not None:
-                found = np.isfinite(peak) & (peak > half)
-                width, half = np.where(found, wide, width), np.where(found, peak, half)
+        peak = nodes.flops[precision]
+        found = np.isfinite(peak) & (peak > half)
+        width, half = np.where(found, 0.5 if precision == "fp4" else 1.0, width), np.where(found, peak, half)
     return half, width
 
 
