@@ -63,9 +63,10 @@ def load_json(content: bytes, name: str, *, most_parts: int = MOST_PARTS) -> dic
         value = json.loads(content)
     except RecursionError:
         raise DataError(name, None, None, "is nested too deeply for a config") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        what = str(error)[:80] if isinstance(error, json.JSONDecodeError) else "not text, or a number too long"
-        raise DataError(name, None, None, f"is not JSON ({what})") from None
+    except json.JSONDecodeError as error:
+        raise DataError(name, None, None, f"is not JSON (line {error.lineno}, column {error.colno})") from None
+    except ValueError:
+        raise DataError(name, None, None, "is not JSON (not text, or a number too long)") from None
     if not isinstance(value, dict):
         raise DataError(name, None, None, "is not a JSON object with the keys of a model")
     return value

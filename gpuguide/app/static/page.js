@@ -133,6 +133,10 @@ function render({ model, el }) {
     }
     root().querySelectorAll(".gg-live").forEach((live) => { live.setAttribute("role", "status"); live.setAttribute("aria-live", "polite"); });
     root().querySelectorAll(".gg-error").forEach((live) => { live.setAttribute("role", "alert"); });
+    root().querySelectorAll(".gg-own [role]:not([data-seen])").forEach((line) => {
+      line.dataset.seen = "";
+      line.scrollIntoView({ block: "nearest" });
+    });
   }
   let waiting = false;
   const nameSoon = () => {
