@@ -18,7 +18,7 @@ from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import ServingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import Plan
-from gpuguide.units import Number
+from gpuguide.units import BANDS, Number
 
 ROOM_SHARE = 0.95
 """Part of the room that sequences fill: the last page of each is half empty, and some are admitted late. [-]"""
@@ -79,7 +79,7 @@ def serving_speed(
     shape = np.broadcast_shapes(first.shape, np.shape(running))
     rate_tokens = running / state.stay_s * job.output_tokens
     return ServingSpeed(
-        ttft_s=first,
+        ttft_s=_in_order(first),
         tpot_s=state.token_s,
         prefill_tokens_per_s=np.asarray(
             job.prompt_tokens / load.prompt.shared_s * load.groups * replicas, dtype=np.float64
@@ -116,6 +116,19 @@ def most_running(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, kv_
         limit = job.engine.sequences_on(nodes.memory_bytes, nodes.architecture)
     groups = sharing if job.attention_data_parallel else 1.0
     return groups * np.minimum(room, np.maximum(limit, 1.0))
+
+
+def _in_order(seconds: Floats) -> Floats:
+    """
+    Times whose ends are on their sides of the typical one.
+
+    The shorter a request stays, the busier the others keep the prompts: where answers are a few tokens long, that can
+    outweigh what the faster end gains.
+    """
+    if len(seconds) < len(BANDS):
+        return seconds
+    least, typical, most = seconds
+    return np.stack([np.minimum(least, typical), typical, np.maximum(typical, most)])
 
 
 def largest_concurrency_within(

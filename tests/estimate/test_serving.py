@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuguide.estimate.serving import (
@@ -131,6 +131,7 @@ def test_attention_data_parallel_runs_more_with_latent_cache():
     room=st.floats(1, 200),
     model=st.sampled_from(["llama-3.1-8b", "gpt-oss-20b", "gemma-3-27b"]),
 )
+@example(concurrency=2.0, prompt=1422.0, output=1.0, room=1.0, model="llama-3.1-8b")
 @settings(max_examples=40)
 def test_bands_are_ordered_and_finite(concurrency, prompt, output, room, model):
     """Band 0 is the fastest in every field, whatever the load."""
@@ -139,7 +140,7 @@ def test_bands_are_ordered_and_finite(concurrency, prompt, output, room, model):
         assert np.all(np.isfinite(getattr(speed, name))), name
     tpot, ttft = np.asarray(speed.tpot_s)[:, 0, 0], np.asarray(speed.ttft_s)[:, 0, 0]
     assert np.all(np.diff(tpot) >= 0)
-    assert np.all(np.diff(ttft) >= -1e-9)
+    assert np.all(np.diff(ttft) >= 0)
     assert np.all(np.diff(np.asarray(speed.tokens_per_s)[:, 0, 0]) <= 1e-9)
 
 
