@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
 
 KV_BYTES = 2.0  # of one cached value, BF16 [bytes]
+SOURCES = {
+    "config": re.compile(r"(?P<file>.+): (?P<kind>\S+), counted as its class does"),
+    "llama": re.compile(r"(?P<file>.+): (?P<kind>\S+), an unknown class, read as a Llama-like decoder because .+"),
+    "defaults_more": re.compile(r"class defaults for (?P<names>.+) and (?P<count>\d+) more"),
+    "defaults": re.compile(r"class defaults for (?P<names>.+)"),
+    "index": re.compile(r"bytes from its index"),
+    "gguf": re.compile(r"(?P<file>.+): GGUF header, architecture (?P<kind>\S+), (?P<count>[\d,]+) tensors"),
+}
+"""What the readers of files say of their source, and the text that says the same."""
 Rows = list[tuple[str, str | Html]]
 """Text keys and what stands beside them."""
 
@@ -58,11 +68,25 @@ def rows_of(model: Model | MediaModel, text: Text, *, own: bool = False) -> Rows
     name = join([model.name, " ", tag("span", text("architecture.own"), class_="gg-badge")]) if own else model.name
     rows: Rows = [("architecture.name", name)]
     rows += _media(model, text) if isinstance(model, MediaModel) else _language(model, text)
-    source = text("architecture.derived") if isinstance(model, Model) and model.derived and not own else model.source
+    derived = isinstance(model, Model) and model.derived and not own
+    source = text("architecture.derived") if derived else source_in_words(model.source, text)
     rows.append(("architecture.source", tag("small", source)))
     if model.as_of:
         rows.append(("architecture.as_of", text.date(model.as_of)))
     return rows
+
+
+def source_in_words(source: str, text: Text) -> str:
+    """Where a model comes from: what our readers of files say, in the reader's language; citations as they are."""
+    return "; ".join(_said(part, text) for part in source.split("; "))
+
+
+def _said(part: str, text: Text) -> str:
+    for key, pattern in SOURCES.items():
+        found = pattern.fullmatch(part)
+        if found:
+            return text(f"architecture.source_{key}", **found.groupdict())
+    return part
 
 
 def _language(model: Model, text: Text) -> Rows:
