@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_LINES = len(figures.SERIES)
 """GPUs in one picture."""
+MOST_DATES = 4
+"""So many dates fit beside each other on a phone."""
 
 
 def trends(rows: pd.DataFrame, gpus: Sequence[str], pricing: str) -> dict[str, pd.DataFrame]:
@@ -49,19 +52,31 @@ def chart(found: Mapping[str, pd.DataFrame], text: Text) -> Figure:
             ]
             data.append(
                 {
-                    "type": "scatter", "mode": "lines+markers", "name": text(key, gpu=gpu), "text": words,
+                    "type": "scatter", "mode": "lines+markers", "name": gpu, "text": words,
+                    "showlegend": dash == "solid",
                     "x": trend["as_of"].tolist(), "y": figures.plain(trend[column] * rate),
                     "line": {"color": token(colour), "width": 2.5, "dash": dash, "shape": "hv"},
                     "marker": {"size": 7, "color": token(colour)}, "hovertemplate": "%{text}<extra></extra>",
                 }
             )  # fmt: skip
     days = sorted({day for trend in found.values() for day in trend["as_of"]})
-    ticks = days[:: max(1, -(-len(days) // figures.MOST_TICKS))]
+    ticks = _apart(days)
     layout = figures.layout_of(text, height=380)
-    layout["xaxis"] |= {"type": "date", "tickvals": ticks, "ticktext": [text.date(day) for day in ticks]}
+    layout["xaxis"] |= {"type": "date", "tickvals": ticks, "tickangle": 0}
+    layout["xaxis"]["ticktext"] = [text.date(day) for day in ticks]
     title = {"text": text("trend.per_gpu_hour", currency=text.currency)}
     layout["yaxis"] |= {"title": title, "rangemode": "tozero", **figures.money_axis(text)}
     return figures.figure(data, layout, text("trend.label", count=len(found), first=days[0], last=days[-1]))
+
+
+def _apart(days: Sequence[str]) -> list[str]:
+    """Days far enough from each other for their words to stand side by side."""
+    first, last = dt.date.fromisoformat(days[0]), dt.date.fromisoformat(days[-1])
+    kept: list[dt.date] = []
+    for day in map(dt.date.fromisoformat, days):
+        if not kept or (day - kept[-1]) * (MOST_DATES - 1) >= last - first:
+            kept.append(day)
+    return [day.isoformat() for day in kept]
 
 
 def table(found: Mapping[str, pd.DataFrame], text: Text) -> Html:
