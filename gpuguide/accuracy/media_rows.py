@@ -179,6 +179,7 @@ def diffusion_job(row: Row, model: MediaModel) -> MediaJob:
     frames = number(row, "frames") or (model.native_frames or 1.0)
     quantization = format_of(words)
     bitsandbytes = bool(re.search(r"bnb|nf4|4-?bit|8-?bit", words))
+    everything = "offload" in options and "without the optimisations" in text(row, "notes")
     batch = number(row, "batch") or 1.0
     return MediaJob(
         task=model.task,
@@ -192,9 +193,10 @@ def diffusion_job(row: Row, model: MediaModel) -> MediaJob:
         quantization=quantization,
         quantizes_encoders=bitsandbytes or "text encoder" in options or "offload" in options,
         quantizes_on_gpu=quantization is not None and not bitsandbytes and "offload" not in options,
-        offload=offload_of(options),
-        vae_tiling="tiling" in options or ("offload" in options and "optimisations" in text(row, "notes")),
-        vae_slicing=bool(re.search(r"slicing", options)),
+        # "All optimisations" of diffusers, as the README of CogVideo counts them: sequential offload, slices and tiles.
+        offload="sequential" if everything else offload_of(options),
+        vae_tiling="tiling" in options or everything,
+        vae_slicing=bool(re.search(r"slicing", options)) or everything,
         compiled=bool(
             re.search(
                 r"compile(?:d)?(?:=true)?\b(?!=false)",

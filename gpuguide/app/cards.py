@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuguide.app.declaration import Answer, Card
-from gpuguide.show import cost, figures, formats, reach, serving, tables
+from gpuguide.show import cost, figures, formats, media, reach, serving, tables
 from gpuguide.show.architecture import architecture_list
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
@@ -76,6 +76,8 @@ SIZES = Card(key="sizes", draw=_asking(across_sizes), wide=True, slow=True)
 FORMS = Card(key="forms", draw=_asking(price_forms), wide=True, slow=True)
 INTERVAL = Card(key="interval", draw=_asking(across_interval), slow=True)
 SESSIONS = Card(key="sessions", draw=_asking(across_sessions), slow=True)
+PHASES = Card(key="phases", draw=_decided(media.phase_bars))
+PHASE_TABLE = Card(key="phasetable", draw=_decided(media.phase_table), chart=False)
 MEDIASTEP = replace(STEP, key="mediastep")
 
 

@@ -89,7 +89,7 @@ ROWS = (
     _choice("recompute", "auto", "none", "selective", "full", start="auto", **TRAIN),
     _choice("attention", "fused", "eager", start="fused", **TRAIN),
     Control(key="fused_loss", kind="check", start=False, **TRAIN),
-    _choice("offload", "none", "auto", "optimizer", "all", start="none", workloads=(*TRAINING, *MEDIA)),
+    _choice("offload", "none", "auto", "optimizer", "all", "sequential", start="none", workloads=(*TRAINING, *MEDIA)),
     _choice("zero_stage", AUTO, "0", "1", "2", "3", integer=True, **TRAIN),
     _choice("tensor_parallel", *DEGREES, **EITHER),
     _choice("pipeline_parallel", *DEGREES, **EITHER),

@@ -42,6 +42,10 @@ def media(scenario: Scenario, model: MediaModel, catalog: Catalog) -> tuple[Scen
         raise InvalidScenario(
             "offload", "optimizer", "generating has no optimizer: none, all (one component at a time) or auto"
         )
+    if scenario.offload == "sequential" and not is_diffusion(model):
+        raise InvalidScenario(
+            "offload", "sequential", f"{model.name} reads all its weights for every token: none, all or auto"
+        )
     filled = _with_size(scenario, model)
     quantization = (
         row_named("weight format", scenario.quantization, catalog.weight_formats) if scenario.quantization else None
@@ -59,7 +63,7 @@ def media(scenario: Scenario, model: MediaModel, catalog: Catalog) -> tuple[Scen
         audio_seconds=float(filled.audio_seconds) if scenario.workload == "audio" else 0.0,
         precision=_precision(scenario, model, catalog),
         quantization=quantization,
-        offload="model" if scenario.offload == "all" else "none",
+        offload=OFFLOAD_OF.get(scenario.offload, "none"),
         compiled=quantization is not None and quantization.compute_precision in FUSED_PRECISIONS,
         beams=BEAMS if model.task == "asr" else 1.0,
         runtime="faster-whisper" if model.task == "asr" else "transformers",
@@ -67,6 +71,8 @@ def media(scenario: Scenario, model: MediaModel, catalog: Catalog) -> tuple[Scen
     return filled, job
 
 
+OFFLOAD_OF = {"all": "model", "sequential": "sequential"}
+"""Values of a scenario, and what diffusers calls them."""
 SIXTEEN = 16.0
 BEAMS = 5.0
 """Hypotheses of the usual transcription runtimes. Source: OpenAI Whisper and faster-whisper, default beam_size."""

@@ -16,6 +16,7 @@ from gpuguide.decide.columns import Columns
 from gpuguide.decide.decision import Decision, plain
 from gpuguide.decide.estimates import Estimate, estimate_serving, estimate_training
 from gpuguide.decide.media import estimate_media
+from gpuguide.decide.phases import phases
 from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
 from gpuguide.decide.search import asked_for
@@ -115,11 +116,14 @@ def estimate(question: Question) -> Estimate:
     )
 
 
+PICTURES = ("image", "video")
+
+
 def memory_of(question: Question) -> dict[str, Any]:
     """
     Memory by part of the best plan on the best offer's machine: what `gpuguide memory` prints.
 
-    Where nothing fits, of the machine that misses by least.
+    Where nothing fits, of the machine that misses by least. Pictures and clips are told phase by phase too.
     """
     decision = decide(question)
     rows = decision.top(1)
@@ -142,4 +146,4 @@ def memory_of(question: Question) -> dict[str, Any]:
         },
         "usable_bytes": plain(row["usable_bytes"]),
         "missing_bytes": plain(row["missing_bytes"]),
-    }
+    } | ({"phases": plain(phases(decision).to_dict("records"))} if question.scenario.workload in PICTURES else {})

@@ -112,7 +112,9 @@ def changes(scenario: Scenario) -> Iterator[Mapping[str, Any]]:
             yield {"concurrency": scenario.concurrency * 2}
     elif scenario.is_media:
         yield {"quantization": "fp8"}
-        yield {"offload": "all"}
+        for moved in ("all", "sequential"):
+            if scenario.offload != moved:
+                yield {"offload": moved}
         if scenario.batch > 1:
             yield {"batch": 1}
     if scenario.gpus is not None:

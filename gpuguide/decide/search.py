@@ -19,7 +19,7 @@ from gpuguide.errors import InvalidScenario
 from gpuguide.spec.hardware import Nodes
 from gpuguide.spec.job import ServingJob, TrainingJob
 from gpuguide.spec.model import Model
-from gpuguide.spec.plan import OFFLOAD, RECOMPUTE, Plan
+from gpuguide.spec.plan import OFFLOAD, RECOMPUTE, TRAINING_OFFLOAD, Plan
 from gpuguide.spec.scenario import Scenario
 
 Index = NDArray[np.intp]
@@ -86,7 +86,12 @@ def training_pairs(model: Model, job: TrainingJob, scenario: Scenario, shapes: N
             "pipeline_parallel", scenario.pipeline_parallel, f"the model has {model.layers:.0f} layers to split"
         )
     recompute = tuple(range(len(RECOMPUTE))) if scenario.recompute == "auto" else (RECOMPUTE.index(scenario.recompute),)
-    offload = tuple(range(len(OFFLOAD))) if scenario.offload == "auto" else (OFFLOAD.index(scenario.offload),)
+    if scenario.offload not in ("auto", *TRAINING_OFFLOAD):
+        raise InvalidScenario(
+            "offload", scenario.offload, "training moves optimizer states or weights: optimizer or all"
+        )
+    moved = TRAINING_OFFLOAD if scenario.offload == "auto" else (scenario.offload,)
+    offload = tuple(OFFLOAD.index(name) for name in moved)
     zero = (0, 1, 2, 3) if scenario.zero_stage is None else (scenario.zero_stage,)
     micro = (
         tuple(size for size in MICRO_BATCHES if size <= batch)

@@ -205,12 +205,14 @@ def diffusion_speed(
     launching = work.kernels * assumptions["media_kernel_s"] * (COMPILED_KERNELS if job.compiled else 1.0)
     exchanging = _exchange_s(model, work, at_once, split, nodes)
     one_step = rounds * (np.maximum(busy, launching) + exchanging)
-    moved = np.asarray(plan.offload, dtype=np.float64)
-    sequential = job.offload == "sequential"
+    sequential = np.equal(plan.offload, OFFLOAD.index("sequential")) | (job.offload == "sequential")
+    carried = np.not_equal(plan.offload, OFFLOAD.index("none")) | (job.offload != "none")
     weight_bytes = weights * (job.quantization.bytes_per_weight if job.quantization else width)
     host = nodes.pcie_bytes_per_s * assumptions["media_host_copy_share"]
-    loads = _component_bytes(model, job) / host * np.where(moved == OFFLOAD.index("all"), 1.0, 0.0)
-    streamed = rounds * weight_bytes / host if sequential else 0.0
+    # Under sequential offload the denoiser comes over the link anew in every pass, module by module; nothing overlaps.
+    streamed = np.where(sequential, rounds * weight_bytes / host, 0.0)
+    once = _component_bytes(model, job, denoisers=True), _component_bytes(model, job, denoisers=False)
+    loads = np.where(carried, np.where(sequential, once[1], once[0]) / host, 0.0)
     denoise = np.asarray(job.steps) * (one_step + streamed)
     encoders = model.component_params("text_encoder") + model.component_params("image_encoder")
     prompt = max(model.joint_text_tokens, TEXT_TOKENS)
@@ -286,11 +288,13 @@ TILE_OVERLAP = 1.5
 """Pixels decoded over kept, tiles overlapping by a quarter of each side. Source: diffusers `tile_overlap_factor`."""
 
 
-def _component_bytes(model: MediaModel, job: MediaJob) -> float:
-    """What model offload carries over the host link for one batch. [bytes]"""
+def _component_bytes(model: MediaModel, job: MediaJob, *, denoisers: bool) -> float:
+    """What offload carries over the host link once for every batch. [bytes]"""
     width = WIDTH.get(job.precision, SIXTEEN_BIT)
     total = 0.0
     for part in model.components:
+        if part.role.startswith("denoiser") and not denoisers:
+            continue
         small = job.quantization is not None and (part.role.startswith("denoiser") or job.quantizes_encoders)
         total += part.params * (job.quantization.bytes_per_weight if small and job.quantization else width)
     return total

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuguide.errors import NotModelled
 from gpuguide.estimate.diffusion import (
@@ -121,7 +122,8 @@ def diffusion_phases(
     job : MediaJob
         Size, batch, precision, quantisation, offload, tiling.
     plan : Plan
-        `context_parallel` GPUs share one item's activations; `offload` other than none keeps one component at a time.
+        `context_parallel` GPUs share one item's activations; `offload`: one component at a time, or one module
+        under `sequential`.
     assumptions : Assumptions
         `media_memory_*`.
 
@@ -150,9 +152,8 @@ def diffusion_phases(
     fused = fused_bytes(model=model, job=job)
     vae = sum(component_bytes(part=part, job=job) for part in held if not is_encoder(part)) - sum(denoisers)
     everything = encoders + sum(denoisers) + vae + fused
-    layers = max(model.denoiser_layers or 20.0, 1.0)
     offloaded = np.not_equal(plan.offload, OFFLOAD.index("none")) | (job.offload != "none")
-    sequential = job.offload == "sequential"
+    sequential = one_module_at_a_time(job, plan)
     guidance = 1.0 if model.passes_one_by_one else model.passes_per_step
     at_once = np.asarray(job.batch, dtype=np.float64) * guidance
     live = assumptions["media_memory_activations"] * work.live_bytes * (width / SIXTEEN_BIT)
@@ -162,15 +163,21 @@ def diffusion_phases(
     reserved = assumptions["media_memory_context_bytes"]
     beyond = assumptions["media_memory_weights"]
 
-    def weights(own: float) -> Number:
-        alone = own / layers if sequential else own
-        return beyond * np.where(offloaded, alone, everything)
+    def weights(component: float, module: float) -> Number:
+        return beyond * np.where(offloaded, np.where(sequential, module, component), everything)
 
-    encoder_table = EMBEDDING_BYTES if sequential and encoders else 0.0
+    denoiser = max(denoisers, default=0.0) + fused
     phases = {
-        "encode": (weights(largest_encoder) + np.where(offloaded, encoder_table, 0.0), prompt),
-        "denoise": (weights(max(denoisers, default=0.0) + fused), at_once * live / plan.context_parallel + latents),
-        "decode": (weights(vae * (layers if sequential else 1.0)), decoding + latents),
+        "encode": (
+            weights(largest_encoder, max((table_bytes(part) for part in held if is_encoder(part)), default=0.0)),
+            prompt,
+        ),
+        "denoise": (
+            weights(denoiser, largest_module_bytes(model=model, job=job)),
+            at_once * live / plan.context_parallel + latents,
+        ),
+        # A VAE is small: its modules are not told apart.
+        "decode": (weights(vae, vae), decoding + latents),
     }
     if job.quantizes_on_gpu and job.quantization is not None:
         plain = replace(job, quantization=None)
@@ -195,8 +202,56 @@ def diffusion_phases(
 
 ENCODER_LIVE_BYTES = 12.0 * 4096.0 * SIXTEEN_BIT
 """Per prompt token while text is encoded: a dozen copies of a 4,096-wide state. [bytes/token]"""
-EMBEDDING_BYTES = 32_128 * 4096 * SIXTEEN_BIT
-"""T5's embedding, a layer of its own and the largest one under sequential offload. [bytes]"""
+MODULATION = 6.0
+"""Rows over width of a transformer's widest linear module: shift, scale and gate before attention and MLP. [-]"""
+CONVOLUTION = 9.0 * 2560.0 * 1280.0
+"""Largest convolution of a U-Net: 3 x 3, the skip connection beside the state, 1,280 channels as in SD and SDXL. [-]"""
+OTHER_MODULE = 0.05
+"""Share of a denoiser that its largest module takes where neither width nor kind is known: one of 20 layers. [-]"""
+TABLES = {
+    "T5EncoderModel": 32_128 * 4096, "UMT5EncoderModel": 256_384 * 4096, "LlamaModel": 128_320 * 4096,
+    "LlamaForCausalLM": 128_256 * 4096, "Qwen2_5_VLForConditionalGeneration": 152_064 * 3584,
+    "Qwen3Model": 151_936 * 2560, "Mistral3ForConditionalGeneration": 131_072 * 5120, "Gemma2Model": 256_000 * 2304,
+    "CLIPTextModel": 49_408 * 768, "CLIPTextModelWithProjection": 49_408 * 1280,
+}  # fmt: skip
+"""Token embedding of each class of text encoder, vocabulary x width. Source: config.json of the encoders. [-]"""
+OTHER_TABLE = 0.1
+"""Share of an encoder that its embedding takes where the class is not known; 0.03 of T5 XXL, 0.18 of UMT5. [-]"""
+
+
+def one_module_at_a_time(job: MediaJob, plan: Plan) -> NDArray[np.bool_]:
+    """Whether each module's weights come to the GPU for its own pass alone."""
+    return np.asarray(np.equal(plan.offload, OFFLOAD.index("sequential")) | (job.offload == "sequential"))
+
+
+def largest_module_bytes(*, model: MediaModel, job: MediaJob) -> float:
+    """
+    Weights of the denoiser's largest module: the most that sequential offload holds while denoising.
+
+    Notes
+    -----
+    Hooks sit on every submodule that has parameters of its own, so a single linear or convolution is resident, not a
+    layer. Source: diffusers `enable_sequential_cpu_offload`, accelerate `attach_align_device_hook`.
+
+    Returns
+    -------
+    float
+        [bytes]
+    """
+    whole = max(component_bytes(part=part, job=job) for part in model.components if part.role.startswith("denoiser"))
+    if model.denoiser_type == "unet":
+        values = CONVOLUTION
+    elif model.denoiser_hidden is not None:
+        values = MODULATION * model.denoiser_hidden**2
+    else:
+        return OTHER_MODULE * whole
+    width = job.quantization.bytes_per_weight if job.quantization else WIDTH.get(job.precision, SIXTEEN_BIT)
+    return min(values * width, whole)
+
+
+def table_bytes(part: Component) -> float:
+    """Token embedding of a text encoder, its largest module; never quantised. [bytes]"""
+    return min(float(TABLES.get(part.cls, OTHER_TABLE * part.params)), part.params) * SIXTEEN_BIT
 
 
 def diffusion_memory(*, model: MediaModel, job: MediaJob, plan: Plan, assumptions: Assumptions) -> MemoryBreakdown:

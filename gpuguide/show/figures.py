@@ -71,7 +71,7 @@ def memory_by_gpu(decision: Decision, text: Text) -> Figure:
     machines = zip(rows["gpu"], rows["gpus"], strict=True)
     labels = [f"{gpu} ×{gpus:.0f}" if gpus > 1 else str(gpu) for gpu, gpus in machines]
     parts = {part: _column(rows, f"memory_{part}_bytes") / GIB for part in MEMORY_PARTS}
-    data = _stacked(text, "part", parts, labels, unit="GiB")
+    data = stacked(text, "part", parts, labels, unit="GiB")
     data.append(
         {
             "type": "scatter", "mode": "markers", "name": text("chart.usable"), "x": plain(usable), "y": labels,
@@ -100,7 +100,7 @@ def memory_of_variants(variants: Sequence[tuple[str, Decision]], text: Text) -> 
     layout = layout_of(text, height=_height(len(labels), row=44), rows=labels)
     layout["xaxis"] |= {"title": {"text": text("chart.gib_per_gpu")}, "rangemode": "tozero"}
     return figure(
-        _stacked(text, "part", parts, labels, unit="GiB"), layout, text("chart.variants_label", count=len(labels))
+        stacked(text, "part", parts, labels, unit="GiB"), layout, text("chart.variants_label", count=len(labels))
     )
 
 
@@ -120,7 +120,7 @@ def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int) -> Figu
     )
     rate = float(text.currency_per_usd or 1.0)
     parts = {part: _column(rows, f"cost_{part}_usd") * rate for part in COST_PARTS}
-    data = _stacked(text, "cost", parts, labels, unit=text.currency)
+    data = stacked(text, "cost", parts, labels, unit=text.currency)
     low, mid, high = (_column(rows, f"cost_total_{band}_usd") * rate for band in ("low", "typical", "high"))
     data.append(
         {
@@ -191,7 +191,7 @@ def step_time(decision: Decision, text: Text, count: int = 10) -> Figure:
     rows = best_rows(decision, 300).drop_duplicates(["gpu", "gpus", "nodes"]).head(count)
     labels = _machines(rows)
     parts = {part: _column(rows, part) for part in STEP_PARTS if part in rows}
-    data = _stacked(text, "step", parts, labels, unit="s", colours=STEP_PARTS)
+    data = stacked(text, "step", parts, labels, unit="s", colours=STEP_PARTS)
     layout = layout_of(text, height=_height(max(len(rows), count), row=34), rows=labels)
     layout["xaxis"] |= {
         "title": {"text": text("chart.seconds_per_batch" if decision.scenario.is_media else "chart.seconds_per_step")},
@@ -245,7 +245,16 @@ def figure(data: list[dict[str, Any]], layout: dict[str, Any], label: str) -> Fi
     return {"data": data, "layout": layout, "narrow": NARROW, "label": label}
 
 
-def _stacked(
+def blank(sentence: str, text: Text) -> Figure:
+    """A sentence where there is nothing to draw."""
+    layout = layout_of(text, height=120)
+    layout["xaxis"]["visible"] = layout["yaxis"]["visible"] = False
+    place = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
+    layout["annotations"] = [place | {"text": sentence}]
+    return figure([], layout, sentence)
+
+
+def stacked(
     text: Text,
     group: str,
     parts: Mapping[str, Floats],

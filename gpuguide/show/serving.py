@@ -35,6 +35,8 @@ MOST_TICKS = 5
 def latency_curve(decision: Decision, text: Text) -> Figure:
     """Tokens a second against time per token and to the first token, on the best offer of a few GPUs."""
     curves = _curves(decision)
+    if curves.empty:
+        return figures.blank(text("table.nothing_fits"), text)
     layout = figures.layout_of(text, height=380)
     layout |= {"shapes": [], "annotations": [], "margin": layout["margin"] | {"t": 26}}
     x, y = layout["xaxis"], layout["yaxis"]
@@ -44,30 +46,24 @@ def latency_curve(decision: Decision, text: Text) -> Figure:
         shown = "2" if place else ""
         data += _one_picture(curves, name, text, place)
         target = getattr(decision.scenario, limit)
-        reach = np.append(curves[f"{name}_typical"] if len(curves) else 1.0, [target] if target else [])
+        reach = np.append(curves[f"{name}_typical"], [target] if target else [])
         low, high = float(reach.min()) / 1.25, float(reach.max()) * 1.25
         layout[f"xaxis{shown}"] = x | {
-            "visible": len(curves) > 0,
             "title": {"text": text(title)},
             "anchor": f"y{shown}",
             "domain": list(BESIDE[place]),
             **_time_axis(low, high, text),
         }
         layout[f"yaxis{shown}"] = y | {
-            "visible": len(curves) > 0,
             "title": {"text": text("chart.tokens_per_gpu")},
             "anchor": f"x{shown}",
             "rangemode": "tozero",
         }
         narrow |= {f"xaxis{shown}.domain": [0, 1], f"yaxis{shown}.domain": list(UNDER[place])}
         narrow |= {f"yaxis{shown}.tickfont.size": 10, f"xaxis{shown}.nticks": 4}
-        if target and len(curves):
+        if target:
             layout["shapes"].append(_limit_line(target, shown))
             layout["annotations"].append(_limit_words(target, shown, text, before=target > math.sqrt(low * high)))
-    if curves.empty:
-        middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
-        layout |= {"annotations": [middle | {"text": text("table.nothing_fits")}], "height": 120}
-        narrow = {}
     drawn = figures.figure(data, layout, text("chart.curve_label", count=curves["place"].nunique()))
     return drawn | {"narrow": drawn["narrow"] | narrow}
 

@@ -11,6 +11,7 @@ from rich.console import Console, JustifyMethod
 from rich.progress import Progress
 from rich.table import Table
 
+from gpuguide.show.media import phase_columns
 from gpuguide.show.told import Told, lines_of
 from gpuguide.show.verdict import machine, verdict
 from gpuguide.text import Text
@@ -105,6 +106,8 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     console.print(table)
     plan = {name: value for name, value in found["plan"].items() if value not in (0, 1, "none", False)}
     console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
+    if found.get("phases"):
+        print_told(phase_columns(pd.DataFrame(found["phases"]), text), text)
 
 
 def print_limits(limits: pd.DataFrame, *, language: str) -> None:

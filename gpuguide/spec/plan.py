@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 from gpuguide.units import Number
 
 RECOMPUTE = ("none", "selective", "full")
-OFFLOAD = ("none", "optimizer", "all")
-"""`optimizer`: states and the step on the host; `all`: weights too, gathered layer by layer."""
+OFFLOAD = ("none", "optimizer", "all", "sequential")
+"""
+`optimizer`: states and the step on the host; `all`: weights too, gathered layer by layer when training, one component
+of a pipeline at a time when generating; `sequential`: one module of a pipeline at a time.
+"""
+TRAINING_OFFLOAD = OFFLOAD[:3]
+"""What training can move."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -107,8 +107,10 @@ class Scenario(BaseModel):
     recompute: Literal["auto", "none", "selective", "full"] = Field("auto", description="Activation checkpointing.")
     attention: Literal["fused", "eager"] = Field("fused", description="Attention kernel.")
     fused_loss: bool = Field(False, description="Chunked or fused cross entropy: full logits are never stored.")
-    offload: Literal["auto", "none", "optimizer", "all"] = Field(
-        "none", description="What moves to host memory: optimizer states, or weights too; auto tries all."
+    offload: Literal["auto", "none", "optimizer", "all", "sequential"] = Field(
+        "none",
+        description="What moves to host memory: optimizer states, or weights too; of a media pipeline all but one "
+        "component, or all but one module (sequential, never chosen by auto).",
     )
 
     # plan

@@ -114,6 +114,19 @@ def test_offload_costs_time():
     assert seconds(replace(job(), offload="sequential"), OFFLOADED) > seconds(job(), OFFLOADED)
 
 
+def test_sequential_offload_streams_the_denoiser_in_every_pass():
+    """Time over that of one component at a time is the denoiser's bytes over the host link, less the one copy."""
+    asked, shape, known = job(), nodes("RTX4090"), catalog().assumptions
+    host = shape.pcie_bytes_per_s[0] * float(known.value("media_host_copy_share"))
+    flux = model("flux.1-dev")
+    once = flux.component_params("denoiser") * 2 / host
+
+    def batch_s(plan):
+        return typical(diffusion_speed(model=flux, job=asked, plan=plan, nodes=shape, assumptions=known).batch_s)
+
+    assert batch_s(Plan(offload=3.0)) - batch_s(OFFLOADED) == pytest.approx((asked.steps - 1) * once, rel=1e-6)
+
+
 def test_arrays_answer_as_scalars():
     """A formula that mixes the plan axis with the node axis."""
     plans = Plan(context_parallel=np.array([[1.0], [2.0]]), data_parallel=np.array([[8.0], [4.0]]))

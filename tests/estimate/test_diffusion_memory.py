@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuguide.errors import NotModelled
-from gpuguide.estimate.diffusion_memory import diffusion_memory, diffusion_phases
+from gpuguide.estimate.diffusion_memory import diffusion_memory, diffusion_phases, largest_module_bytes
 from gpuguide.estimate.results import PARTS, PHASES
 from gpuguide.spec.plan import Plan
 from gpuguide.units import GB, GIB
@@ -130,3 +130,37 @@ def test_a_vae_of_unknown_channels_is_refused():
     plain = tuple(replace(part, decode_values_per_pixel=None) for part in TOY.components)
     with pytest.raises(NotModelled, match="channels of its VAE"):
         memory(job(), of=replace(TOY, components=plain))
+
+
+SEQUENTIAL = Plan(offload=3.0)
+MODULES = [  # parameters of the denoiser's largest module
+    pytest.param("flux.1-dev", 18_432 * 3072, id="FLUX, AdaLayerNormZero linear 3072 to 18432"),
+    pytest.param("stable-diffusion-xl-base-1.0", 2560 * 1280 * 9, id="SDXL, 3 x 3 convolution 2560 to 1280"),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), MODULES)
+def test_largest_module(name, params):
+    """Sequential offload holds one module: the largest of the published class."""
+    assert largest_module_bytes(model=model(name), job=job()) == pytest.approx(2 * params, rel=0.01)
+
+
+def test_each_offload_holds_less():
+    """One module is less than one component, which is less than all; activations stay what they are."""
+    flux = model("flux.1-dev")
+    ways = [
+        diffusion_phases(model=flux, job=job(), plan=plan, assumptions=catalog().assumptions)
+        for plan in (PLAN, OFFLOADED, SEQUENTIAL)
+    ]
+    for phase in ("encode", "denoise"):
+        weights = [typical(way[phase].weights) for way in ways]
+        assert weights == sorted(weights, reverse=True)
+        assert weights[2] < 0.03 * weights[0]
+        assert typical(ways[2][phase].activations) == typical(ways[0][phase].activations)
+
+
+def test_plan_and_job_say_the_same():
+    """Offload chosen by the search, and offload that a published run states."""
+    by_plan = memory(job(), SEQUENTIAL)
+    by_job = memory(replace(job(), offload="sequential"), OFFLOADED)
+    assert typical(by_plan.total) == typical(by_job.total)

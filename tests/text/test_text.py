@@ -58,7 +58,7 @@ def test_no_text_is_left_over():
     literal = set(re.findall(r"[\"']([a-z0-9_]+(?:\.[A-Za-z0-9_ -]+)*)[\"']", sources))
     prefixes = set(re.findall(r"f[\"']([a-z_.]+[._])\{", sources))
     prefixes |= {f"{group}." for group in re.findall(r"\.name\(\"([a-z_.]+)\"", sources)}
-    prefixes |= {f"{group}." for group in re.findall(r"_stacked\(text, \"([a-z]+)\"", sources)}
+    prefixes |= {f"{group}." for group in re.findall(r"stacked\(text, \"([a-z]+)\"", sources)}
     prefixes |= {"option.", "unit.", "kind."}
     left = [key for key in texts("en") if key not in literal and not key.startswith(tuple(prefixes))]
     assert not left, left
