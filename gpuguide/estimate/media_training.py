@@ -198,7 +198,7 @@ def media_training_memory(
     whole = np.equal(plan.recompute, RECOMPUTE.index("full")) | np.asarray(job.recompute)
     factor = assumptions["media_training_activations"]
     kept = examples * np.where(whole, inputs, saved)
-    in_layer = examples * 2.0 * factor * np.where(whole, layer, layer)
+    in_layer = examples * 2.0 * factor * layer
     beside = 0.0
     if not job.latents_precomputed:
         beside = _beside(model, job, recipe)

@@ -7,6 +7,7 @@ import pytest
 
 from gpuguide.errors import NotModelled
 from gpuguide.estimate.audio import audio_memory, audio_speed, decoder_params
+from gpuguide.estimate.compute import matmul_flops_per_s, memory_bytes_per_s
 from gpuguide.estimate.media import check_modelled, media_memory
 from gpuguide.spec.plan import Plan
 from gpuguide.units import GIB
@@ -89,3 +90,73 @@ def test_unknown_pipelines_are_refused(name):
         check_modelled(model(name))
     with pytest.raises(NotModelled):
         media_memory(model=model(name), job=SPEECH, plan=PLAN, nodes=nodes(), assumptions=catalog().assumptions)
+
+
+# ---- every part counted by hand --------------------------------------------------------------------------------------
+
+
+def rates(gpu, precision="fp16"):
+    """Multiplications and bytes per second that the speed is built from."""
+    known, shape = catalog().assumptions, nodes(gpu)
+    multiply = matmul_flops_per_s(nodes=shape, precision=precision) * known["media_matmul_share"]
+    return typical(multiply), typical(memory_bytes_per_s(shape, 1.0) * known["compute_memory_share"])
+
+
+def test_memory_of_speech_by_hand():
+    """Two recordings, five beams: 1,500 positions each and half of 30 s x 3.5 tokens per beam; 20 hidden states."""
+    whisper, found = model("whisper-large-v2"), memory(replace(SPEECH, batch=2.0))
+
+    assert typical(found.kv_cache) == 2 * (1500 + 5 * 30 * 3.5 / 2) * whisper.kv_elements * 2
+    assert typical(found.activations) == 1500 * whisper.denoiser_hidden * 2 * 20
+    assert typical(found.weights) == whisper.params * 2
+    assert typical(found.buffers) == 8e8
+
+
+def test_memory_of_music_by_hand():
+    """Three pieces of 30 s with guidance: two caches of 50 tokens a second each, in 4 bytes."""
+    music, found = model("musicgen-large"), memory(replace(MUSIC, batch=3.0), "musicgen-large")
+    rate = max(part.tokens_per_s or 0.0 for part in music.components)
+
+    assert rate == 50.0
+    assert typical(found.kv_cache) == 3 * music.passes_per_step * 50 * 30 * music.kv_elements * 4
+    assert typical(found.activations) == 3 * music.passes_per_step * music.denoiser_hidden * 4 * 20
+    assert typical(found.buffers) == 4e8
+
+
+@pytest.mark.parametrize("runtime", ["faster-whisper", "transformers"])
+def test_transcribing_by_hand(runtime):
+    """95 s are 4 windows, in batches of 3 two rounds of which the longest text sets the steps."""
+    asked = replace(SPEECH, audio_seconds=95.0, batch=3.0, runtime=runtime)
+    whisper, found = model("whisper-large-v2"), speed(asked)
+    rate, bandwidth = rates("RTX3070Ti")
+    decoder = decoder_params(whisper)
+    steps = 2 * (1 + 0.5 * (1 - 1 / 3)) * 30 * 3.5
+    cache = 3 * (1500 + 5 * 30 * 2) * whisper.kv_elements * 2
+    read, multiply = (decoder * 2 + cache) / bandwidth, 3 * 5 * 2 * decoder / rate
+    host = whisper.denoiser_layers * 6.5e-4 * (1 if runtime == "faster-whisper" else 2)
+    encode = 4 * 2 * (whisper.params - decoder) * 1500 / rate
+    write = steps * (max(read, multiply, host) + min(read, host) / 2)
+
+    assert typical(found.encode_s) == pytest.approx(encode)
+    assert typical(found.denoise_s) == pytest.approx(write)
+    assert typical(found.batch_s) == pytest.approx(encode + write)
+    assert typical(found.items_per_s) == pytest.approx(1 / (encode + write))
+    assert found.bound[1, 0, 0] == ("overhead" if host > decoder * 2 / bandwidth else "memory")
+
+
+def test_music_by_hand():
+    """Two pieces of 10 s: a step per token for both and their guidance, then the codec."""
+    asked = replace(MUSIC, audio_seconds=10.0, batch=2.0, precision="fp16")
+    music, found = model("musicgen-large"), speed(asked, "musicgen-large", "A100-80GB-SXM")
+    rate, bandwidth = rates("A100-80GB-SXM")
+    params = next(part.params for part in music.components if part.tokens_per_s)
+    rows = 2 * music.passes_per_step
+    cache = rows * music.kv_elements * 2 * 10 / 2 * 50
+    read, multiply = (params * 2 + cache) / bandwidth, rows * 2 * params / rate
+    host = music.denoiser_layers * 6.5e-4 * 2 * 0.3
+    write = 10 * 50 * (max(read, multiply, host) + min(read, host) / 2)
+    decode = 2 * 2 * music.component_params("audio_codec") * 10 * 75 / rate
+
+    assert typical(found.denoise_s) == pytest.approx(write)
+    assert typical(found.decode_s) == pytest.approx(decode)
+    assert typical(found.items_per_s) == pytest.approx(2 / (write + decode))

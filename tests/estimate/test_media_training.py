@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 from gpuguide.errors import NotModelled
+from gpuguide.estimate.compute import matmul_flops_per_s, memory_bytes_per_s
+from gpuguide.estimate.diffusion import attention_rate, denoiser_pass
 from gpuguide.estimate.media_training import (
     media_step_s,
     media_training_memory,
+    saved_bytes,
     states_of,
     trained_params,
 )
+from gpuguide.estimate.network import all_gather_s, all_reduce_s
 from gpuguide.estimate.results import PARTS
 from gpuguide.spec.plan import Plan
 from gpuguide.units import GIB
-from tests.estimate.media_cases import catalog, clip, job, model, nodes, typical
+from tests.estimate.media_cases import TOY, catalog, clip, job, model, nodes, typical
 
 FULL, CHECKPOINTED = Plan(micro_batch=1.0), Plan(micro_batch=1.0, recompute=2.0)
 
@@ -119,3 +123,142 @@ def test_what_is_not_trained_here_is_refused():
         memory(training(), name="musicgen-small")
     with pytest.raises(NotModelled, match="recipe"):
         memory(job(method="lora"), name="flux.1-dev")
+
+
+# ---- every part counted by hand --------------------------------------------------------------------------------------
+
+KNOWN = catalog().assumptions
+UNET = replace(
+    TOY, denoiser_type="unet", denoiser_layers=None, denoiser_hidden=None, head_dim=40.0,
+    attention_flops_per_pair=16_000.0, flops_per_token=1e8, saved_bytes_per_token=4e5, traffic_bytes_per_token=4e5,
+    live_bytes_per_token=2e4, kernels=700.0,
+)  # fmt: skip
+
+
+def test_adapters_by_hand():
+    """Rank 16 on query, key, value and output of 20 layers, each 2,048 wide: two matrices of rank x width each."""
+    assert trained_params(model=TOY, job=training()) == 16 * 20 * 4 * 2 * 2048
+    assert trained_params(model=TOY, job=training("full")) == 2e9
+    with_text = training("full", trains_text_encoder=True)
+    assert trained_params(model=TOY, job=with_text) == 2.9e9
+
+
+KEPT = [  # bytes an example keeps, model, job; 1024 x 1024 are 4,096 tokens
+    pytest.param(23 * 2 * 20 * 2048 * 4096 * 2, TOY, training("full"), id="full: 23 x width x 4 bytes a layer"),
+    pytest.param(
+        23 * 2 * 20 * 2048 * (0.53 + 0.75 * 0.47) * 4096, TOY, training(), id="adapters: between frozen and full"
+    ),
+    pytest.param(4e5 * 16_384 * 2, UNET, training("full"), id="as traced, in 4 bytes"),
+    pytest.param(4e5 * (0.53 + 0.75 * 0.47) * 16_384, UNET, training(), id="as traced, adapters"),
+]
+
+
+@pytest.mark.parametrize(("expected", "of", "asked"), KEPT)
+def test_activations_by_hand(expected, of, asked):
+    """A layer, the width of a value or the share of adapters counted otherwise."""
+    patch = {"patch": 2.0} if of is TOY else {"patch": 1.0}
+    still = replace(asked, width=1024.0, height=1024.0, frames=1.0)
+    of = replace(of, **patch)
+    wide = still.recipe.activation_bytes / 2
+    saved, layer = saved_bytes(model=of, job=still, work=denoiser_pass(model=of, job=still))
+
+    assert float(saved) == pytest.approx(expected * wide / (2 if still.method == "full" else 1))
+    assert float(layer) == pytest.approx(float(saved) / (of.denoiser_layers or 12))
+
+
+def test_scores_of_eager_attention_by_hand():
+    """Heads of all layers x tokens squared: 16,000 FLOP a pair are 100 heads of 40."""
+    still = training(width=512.0, height=512.0, frames=1.0, eager_attention=True)
+    unet = replace(UNET, patch=1.0)
+    work = denoiser_pass(model=unet, job=still)
+    eager, eager_layer = saved_bytes(model=unet, job=still, work=work)
+    fused, fused_layer = saved_bytes(model=unet, job=replace(still, eager_attention=False), work=work)
+    scores = 100 * 4096**2 * still.recipe.activation_bytes
+
+    assert float(eager - fused) == pytest.approx(scores)
+    assert float(eager_layer - fused_layer) == pytest.approx(scores / 5)
+
+
+def test_checkpointed_unet_keeps_a_share():
+    """Inputs of its blocks are 12 % of everything they keep; one block of twelve is worked on at a time."""
+    unet = replace(UNET, patch=1.0)
+    still = training(width=1024.0, height=1024.0, frames=1.0, encodes_first=False)
+    saved = float(saved_bytes(model=unet, job=still, work=denoiser_pass(model=unet, job=still))[0])
+
+    def kept(plan):
+        found = media_training_memory(model=unet, job=still, plan=plan, nodes=nodes(), assumptions=KNOWN)
+        return typical(found.activations)
+
+    assert kept(replace(FULL, recompute=0.0)) == pytest.approx(saved + 2 * saved / 12)
+    assert kept(CHECKPOINTED) == pytest.approx(0.12 * saved + 2 * saved / 12)
+    assert kept(FOUR) == pytest.approx(4 * kept(CHECKPOINTED))
+
+
+STEPS = [  # passes over the forward work, plan, job
+    pytest.param(3.0, FULL, training("full"), id="full: forward, and twice backward"),
+    pytest.param(2.0, FULL, training(), id="adapters: no gradients of frozen weights"),
+    pytest.param(4.0, CHECKPOINTED, training("full"), id="full, recomputed"),
+    pytest.param(3.0, CHECKPOINTED, training(), id="adapters, recomputed"),
+    pytest.param(6.0, FULL, training("full", images_per_example=2.0), id="two images an example (DreamBooth)"),
+    pytest.param(24.0, replace(FULL, micro_batch=8.0), training("full", batch=8.0), id="eight examples"),
+    pytest.param(3.0, replace(FULL, data_parallel=8.0), training("full", batch=8.0), id="eight examples on eight GPUs"),
+]
+
+
+def forward_s(asked):
+    """One forward pass of one example of the toy model."""
+    work, shape = denoiser_pass(model=TOY, job=asked), nodes("H100-SXM", 8)
+    rate = matmul_flops_per_s(nodes=shape, precision=asked.recipe.compute_precision)
+    moved = work.traffic_bytes * KNOWN["media_eager_traffic"]
+    return typical(
+        work.matmul_flops / (rate * KNOWN["media_matmul_share"])
+        + work.attention_flops / attention_rate(rate, TOY, shape, KNOWN)
+        + moved / (memory_bytes_per_s(shape, 1.0) * KNOWN["compute_memory_share"])
+    )
+
+
+@pytest.mark.parametrize(("passes", "plan", "asked"), STEPS)
+def test_a_step_by_hand(passes, plan, asked):
+    """Passes, then one reading and writing of the states, then the sum over replicas."""
+    shape = nodes("H100-SXM", 8)
+    states = states_of(model=TOY, job=asked, plan=plan)
+    moved = states.base + 2 * states.optimizer + states.gradients
+    expected = passes * forward_s(asked)
+    expected += typical(moved / (memory_bytes_per_s(shape, 1.0) * KNOWN["compute_memory_share"]))
+    if plan.data_parallel > 1:
+        width = asked.recipe.gradient_bytes
+        expected += typical(all_reduce_s(message_bytes=2e9 * width, ranks=plan.data_parallel, nodes=shape))
+    found = media_step_s(model=TOY, job=asked, plan=plan, nodes=shape, assumptions=KNOWN)
+
+    assert typical(found) == pytest.approx(expected)
+
+
+def test_a_tiny_picture_waits_for_launches():
+    """20 layers x 60 kernels x 25 us, forward and backward."""
+    tiny = training(width=64.0, height=64.0, frames=1.0)
+    states = states_of(model=TOY, job=tiny, plan=FULL)
+    moved = states.base + 2 * states.optimizer + states.gradients
+    bandwidth = memory_bytes_per_s(nodes(), 1.0) * KNOWN["compute_memory_share"]
+    found = media_step_s(model=TOY, job=tiny, plan=FULL, nodes=nodes(), assumptions=KNOWN)
+
+    assert typical(found) == pytest.approx(2 * 20 * 60 * 2.5e-5 + typical(moved / bandwidth))
+
+
+def test_gathering_sharded_weights_by_hand():
+    """ZeRO-3 gathers all weights forward, backward and once more when recomputed; half of it shows."""
+    shape, asked = nodes("H100-SXM", 8), training("full", batch=8.0)
+    whole = replace(FULL, data_parallel=8.0, zero_stage=2.0)
+    gather = typical(all_gather_s(message_bytes=2e9 * asked.recipe.weight_bytes, ranks=8.0, nodes=shape))
+
+    def extra_s(**change):
+        split = replace(whole, zero_stage=3.0, **change)
+        seconds = [
+            typical(media_step_s(model=TOY, job=asked, plan=plan, nodes=shape, assumptions=KNOWN))
+            for plan in (split, replace(whole, **change))
+        ]
+        held = [states_of(model=TOY, job=asked, plan=plan).base for plan in (split, whole)]
+        bandwidth = memory_bytes_per_s(shape, 1.0) * KNOWN["compute_memory_share"]
+        return seconds[0] - seconds[1] + typical((held[1] - held[0]) / bandwidth)
+
+    assert extra_s() == pytest.approx(0.5 * 2 * gather)
+    assert extra_s(recompute=2.0) == pytest.approx(0.5 * 3 * gather)
