@@ -173,6 +173,8 @@ def name_of(config: Mapping[str, Any], file: str) -> str:
 
 def _last(path: str) -> str:
     """The last part of a path or Hub id; where a model lay on somebody's disk is nobody's business."""
+    if set(path) & set('<>"|?*'):
+        return path  # no path
     return path.strip().rstrip("/\\").replace("\\", "/").rpartition("/")[2]
 
 

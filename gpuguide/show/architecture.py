@@ -50,8 +50,8 @@ def architecture_table(models: Sequence[tuple[Model | MediaModel, bool]], text: 
         tag("tr", tag("th", text(key), scope="row"), [tag("td", line.get(key, "–")) for line in lines]) for key in keys
     ]
     title = text("card.architecture.title")
-    whole = tag("table", tag("caption", title), tag("thead", head), tag("tbody", body), class_="gg-compare")
-    return tag("div", whole, class_="gg-scroll", tabindex="0", role="region", aria_label=title)
+    whole = tag("table", tag("thead", head), tag("tbody", body), class_="gg-compare")
+    return tag("div", whole, class_="gg-scroll gg-whole", tabindex="0", role="region", aria_label=title)
 
 
 def rows_of(model: Model | MediaModel, text: Text, *, own: bool = False) -> Rows:

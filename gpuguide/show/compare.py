@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gpuguide.catalog.carried import is_carried
+from gpuguide.errors import short
 from gpuguide.show import figures
 from gpuguide.show.architecture import architecture_table
 from gpuguide.show.figures import Figure
@@ -50,7 +51,7 @@ def names(entries: Sequence[Entry], text: Text) -> list[str]:
     differ = [key for key in SAID if len({str(getattr(scenario, key)) for scenario in scenarios}) > 1]
     found = []
     for entry, scenario in zip(entries, scenarios, strict=True):
-        parts = [f"{entry.decision.question.model.name}, {text.name('option.workload', scenario.workload)}"]
+        parts = [f"{short(entry.decision.question.model.name, 40)}, {text.name('option.workload', scenario.workload)}"]
         for key in differ:
             value = getattr(scenario, key)
             if value in (None, ()):

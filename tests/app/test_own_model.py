@@ -208,6 +208,7 @@ NAMES = [
     ({"_name_or_path": "/home/ada/secret/my-model/"}, "config.json", "my-model"),
     ({"_name_or_path": "C:\\models\\mine"}, "config.json", "mine"),
     ({}, "my-model.json", "my-model"),
+    ({"_name_or_path": "<b>x</b>"}, "config.json", "<b>x</b>"),
     ({"_name_or_path": ""}, "config (1).json", "config (1)"),
     ({"model_type": "llama"}, "config.json", "llama"),
     ({"_name_or_path": 7, "model_type": ["x"]}, "config.json", "model"),
