@@ -98,7 +98,7 @@ def decode_bytes(*, model: MediaModel, job: MediaJob) -> Number:
         at_once = frames if part.decode_frames is None else np.minimum(frames, part.decode_frames)
         tile = pixels
         if (job.vae_tiling or part.tiled) and not model.audio_down:
-            tile = np.minimum(pixels, np.maximum(pixels * TILE_SHARE, min(SMALLEST_TILE_PIXELS, float(np.max(pixels)))))
+            tile = np.minimum(pixels, np.maximum(pixels * TILE_SHARE, SMALLEST_TILE_PIXELS))
             tile = np.where(frames > 1, pixels * TILE_SHARE, tile)
         items = 1.0 if job.vae_slicing else np.asarray(job.batch, dtype=np.float64)
         width = WIDTH.get(part.dtype or job.precision, SIXTEEN_BIT)

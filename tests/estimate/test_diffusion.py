@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuguide.errors import NotModelled
-from gpuguide.estimate.diffusion import denoiser_pass, diffusion_speed, latent_tokens
+from gpuguide.estimate.compute import matmul_flops_per_s, memory_bytes_per_s
+from gpuguide.estimate.diffusion import decode_s, denoiser_pass, diffusion_speed, latent_tokens
+from gpuguide.estimate.network import all_to_all_s
+from gpuguide.spec.model import Component
 from gpuguide.spec.plan import Plan
 from tests.estimate.media_cases import OFFLOADED, PLAN, TOY, catalog, clip, job, model, nodes, typical
 
@@ -164,3 +167,177 @@ def test_unknown_pipelines_are_refused(broken, says):
     """A guess instead of a sentence that says which facts are missing."""
     with pytest.raises(NotModelled, match=says):
         denoiser_pass(model=broken, job=job())
+
+
+# ---- every part counted by hand --------------------------------------------------------------------------------------
+
+KNOWN = catalog().assumptions
+VAE = TOY.components[2]
+UNET = replace(
+    TOY, denoiser_type="unet", denoiser_layers=None, denoiser_hidden=None, head_dim=64.0, patch=1.0,
+    flops_per_token=1e8, attention_flops_per_pair=16_000.0, traffic_bytes_per_token=4e5, live_bytes_per_token=2e4,
+    kernels=700.0,
+)  # fmt: skip
+
+
+def test_work_of_an_untraced_pass_by_hand():
+    """1024 x 1024: 64 x 64 tokens; 2 FLOP for 86 % of 2e9 parameters, 4 x 20 x 2048 a pair, 110 and 15 widths moved."""
+    work = denoiser_pass(model=TOY, job=job())
+
+    assert work.tokens == 64 * 64
+    assert work.matmul_flops == pytest.approx(2 * 0.86 * 2e9 * 4096)
+    assert work.attention_flops == 4 * 20 * 2048 * 4096**2
+    assert work.traffic_bytes == 110 * 2 * 20 * 2048 * 4096
+    assert work.live_bytes == 15 * 2 * 2048 * 4096
+    assert work.kernels == 60 * 20
+
+
+def test_text_and_frames_by_hand():
+    """Joint text tokens are in the sequence; two experts take turns; attention may stay within a frame."""
+    joint = denoiser_pass(model=replace(TOY, joint_text_tokens=512.0), job=job())
+    assert joint.matmul_flops == pytest.approx(2 * 0.86 * 2e9 * (4096 + 512))
+    assert joint.attention_flops == 4 * 20 * 2048 * (4096 + 512) ** 2
+    assert joint.traffic_bytes == 110 * 2 * 20 * 2048 * (4096 + 512)
+    turns = replace(TOY, components=(*TOY.components, Component(role="denoiser_2", params=2e9)))
+    assert denoiser_pass(model=turns, job=job()) == denoiser_pass(model=TOY, job=job())
+    within = denoiser_pass(model=replace(TOY, attention_within_frame=True), job=clip(1024, 1024, 5))
+    assert within.attention_flops == pytest.approx(4 * 20 * 2048 * (5 * 4096) ** 2 / 5)
+
+
+def rates(gpu, precision="bf16"):
+    """Multiplications, attention and bytes per second that the speed is built from."""
+    shape = nodes(gpu)
+    plain = matmul_flops_per_s(nodes=shape, precision=precision)
+    moved = memory_bytes_per_s(shape, 1.0) * KNOWN["compute_memory_share"]
+    return typical(plain * KNOWN["media_matmul_share"]), typical(plain), typical(moved)
+
+
+STEPS = [  # model, GPU, share of the multiplications' rate that attention reaches
+    pytest.param(TOY, "H100-SXM", 0.45 * 1.1, id="transformer on Hopper"),
+    pytest.param(TOY, "RTX4090", 0.8 * 1.1, id="transformer on Ada"),
+    pytest.param(replace(TOY, head_dim=64.0), "A100-80GB-SXM", 0.65 * 0.65 * 1.1, id="narrow heads on Ampere"),
+    pytest.param(UNET, "H100-SXM", 0.45 * 0.65 * 1.1, id="U-Net, a quarter slower"),
+]
+
+
+@pytest.mark.parametrize(("of", "gpu", "attention"), STEPS)
+def test_a_step_by_hand(of, gpu, attention):
+    """Two passes for guidance, of multiplications, attention and small kernels one after the other."""
+    asked = job(batch=2.0, steps=7.0)
+    work, (multiply, plain, moved) = denoiser_pass(model=of, job=asked), rates(gpu)
+    slow = 1.25 if of.denoiser_type == "unet" else 1.0
+    one = slow * work.matmul_flops / multiply + work.attention_flops / (plain * attention) + work.traffic_bytes / moved
+    speed = diffusion_speed(model=of, job=asked, plan=PLAN, nodes=nodes(gpu), assumptions=KNOWN)
+
+    assert typical(speed.denoise_s) == pytest.approx(7 * 2 * 2 * one)
+    assert typical(speed.batch_s) == pytest.approx(
+        typical(speed.encode_s) + typical(speed.denoise_s) + typical(speed.decode_s)
+    )
+    assert typical(speed.items_per_s) == pytest.approx(2 / typical(speed.batch_s))
+
+
+def test_a_compiled_step_by_hand():
+    """Fused kernels move 42 % of the bytes; a tiny picture waits for 35 % of the launches."""
+    asked = job(compiled=True, steps=1.0)
+    work, (multiply, plain, moved) = denoiser_pass(model=TOY, job=asked), rates("H100-SXM")
+    one = work.matmul_flops / multiply + work.attention_flops / (plain * 0.45 * 1.1) + 0.42 * work.traffic_bytes / moved
+
+    def denoise_s(of):
+        return typical(diffusion_speed(model=TOY, job=of, plan=PLAN, nodes=nodes(), assumptions=KNOWN).denoise_s)
+
+    assert denoise_s(asked) == pytest.approx(2 * one)
+    assert denoise_s(replace(asked, width=64.0, height=64.0)) == pytest.approx(1200 * 0.35 * 2.5e-5)
+    assert denoise_s(job(width=64.0, height=64.0, steps=1.0)) == pytest.approx(1200 * 2.5e-5)
+
+
+def test_unfused_quantisation_by_hand():
+    """Outputs are rescaled, 80 % more bytes; every weight is widened, 12 bytes of traffic each."""
+    asked = job(steps=1.0, quantization=catalog().weight_formats["int8-weight"])
+    work, (multiply, plain, moved) = denoiser_pass(model=TOY, job=asked), rates("H100-SXM")
+    one = work.matmul_flops / multiply + work.attention_flops / (plain * 0.45 * 1.1) + 1.8 * work.traffic_bytes / moved
+    speed = diffusion_speed(model=TOY, job=asked, plan=PLAN, nodes=nodes(), assumptions=KNOWN)
+
+    assert typical(speed.denoise_s) == pytest.approx(2 * one + 12 * 2e9 / moved)
+
+
+def test_encoding_by_hand():
+    """256 tokens through text and image encoders for both passes, no faster than their weights are read."""
+    with_image = replace(TOY, components=(*TOY.components, Component(role="image_encoder", params=0.6e9)))
+    multiply, _, moved = rates("H100-SXM")
+
+    def encode_s(batch):
+        speed = diffusion_speed(model=with_image, job=job(batch=batch), plan=PLAN, nodes=nodes(), assumptions=KNOWN)
+        return typical(speed.encode_s)
+
+    assert encode_s(64.0) == pytest.approx(64 * 2 * 2 * 1.5e9 * 256 / multiply)
+    assert encode_s(0.01) == pytest.approx(1.5e9 * 2 / moved)
+
+
+def test_offload_by_hand():
+    """All components cross the host link once for every batch, at half of its rate."""
+    host = nodes().pcie_bytes_per_s[0] * 0.5
+
+    def encode_s(plan, **change):
+        speed = diffusion_speed(model=TOY, job=job(**change), plan=plan, nodes=nodes(), assumptions=KNOWN)
+        return typical(speed.encode_s)
+
+    assert encode_s(OFFLOADED) - encode_s(PLAN) == pytest.approx(3e9 * 2 / host)
+    small = {"quantization": catalog().weight_formats["fp8"], "quantizes_encoders": False}
+    width = catalog().weight_formats["fp8"].bytes_per_weight
+    assert encode_s(OFFLOADED, **small) - encode_s(PLAN, **small) == pytest.approx((2e9 * width + 1e9 * 2) / host)
+    modules = encode_s(Plan(offload=3.0)) - encode_s(PLAN)
+    assert modules == pytest.approx(1e9 * 2 / host)  # the denoiser is streamed instead
+
+
+DECODES = [  # seconds of multiplications over those of 1024 x 1024 pixels, decoder, job
+    pytest.param(1.0, VAE, job(), id="one picture"),
+    pytest.param(1.5, VAE, job(vae_tiling=True), id="overlapping tiles"),
+    pytest.param(1.5, replace(VAE, tiled=True), job(), id="tiled by itself"),
+    pytest.param(2.0, replace(VAE, decode_frames=4.0), job(), id="convolutions over frames too"),
+    pytest.param(5.0, VAE, clip(1024, 1024, 5), id="five frames"),
+]
+
+
+@pytest.mark.parametrize(("times", "part", "asked"), DECODES)
+def test_decoding_by_hand(times, part, asked):
+    """1e7 FLOP a pixel at 40 % of the rate; a decoder that must run in fp32 multiplies at the TF32 rate."""
+    of = replace(TOY, components=(*TOY.components[:2], part))
+    _, plain, _ = rates("H100-SXM")
+    _, tf32, _ = rates("H100-SXM", "tf32")
+    wide = replace(TOY, components=(*TOY.components[:2], replace(part, dtype="fp32")))
+    decode = [decode_s(model=each, job=asked, nodes=nodes(), assumptions=KNOWN) for each in (of, wide)]
+
+    assert typical(decode[0]) == pytest.approx(times * 1e7 * 1024**2 / (plain * 0.4))
+    assert typical(decode[1]) == pytest.approx(times * 1e7 * 1024**2 / (tf32 * 0.4))
+    moving = replace(TOY, components=(replace(part, decode_traffic_bytes_per_pixel=2e4),))
+    _, _, moved = rates("H100-SXM")
+    overlap = 1.5 if asked.vae_tiling or part.tiled else 1.0
+    more = typical(decode_s(model=moving, job=asked, nodes=nodes(), assumptions=KNOWN)) - typical(decode[0])
+    assert more == pytest.approx(2e4 * 1024**2 * asked.frames * overlap / moved)
+
+
+def test_exchange_of_a_shared_clip_by_hand():
+    """Three exchanges before and one after the attention of each of 20 layers, for both passes."""
+    shape, asked = nodes("H100-SXM", 8), job(steps=1.0, width=2048.0, height=2048.0)
+    once = all_to_all_s(message_bytes=2 * 16_384 / 4 * 2048 * 2, ranks=np.float64(4.0), nodes=shape)
+
+    def denoise_s(ranks):
+        plan = Plan(context_parallel=ranks)
+        return typical(diffusion_speed(model=TOY, job=asked, plan=plan, nodes=shape, assumptions=KNOWN).denoise_s)
+
+    assert denoise_s(np.float64(4.0)) == pytest.approx(denoise_s(1.0) / 4 + 4 * 20 * typical(once))
+
+
+BOUNDS = [
+    pytest.param("compute", job(width=2048.0, height=2048.0), PLAN, id="a large picture"),
+    pytest.param("overhead", job(width=64.0, height=64.0), PLAN, id="a tiny one"),
+    pytest.param("host link", job(width=64.0, height=64.0), Plan(offload=3.0), id="weights anew in every pass"),
+]
+
+
+@pytest.mark.parametrize(("bound", "asked", "plan"), BOUNDS)
+def test_what_a_step_waits_for(bound, asked, plan):
+    """A label that names another cause sends the reader to buy the wrong thing."""
+    speed = diffusion_speed(model=TOY, job=asked, plan=plan, nodes=nodes(), assumptions=KNOWN)
+
+    assert set(np.unique(speed.bound.astype(str))) == {bound}

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuguide.errors import NotModelled
-from gpuguide.estimate.diffusion_memory import diffusion_memory, diffusion_phases, largest_module_bytes
+from gpuguide.estimate.diffusion_memory import (
+    component_bytes,
+    decode_bytes,
+    diffusion_memory,
+    diffusion_phases,
+    fused_bytes,
+    largest_module_bytes,
+)
 from gpuguide.estimate.results import PARTS, PHASES
 from gpuguide.spec.plan import Plan
 from gpuguide.units import GB, GIB
@@ -164,3 +171,106 @@ def test_plan_and_job_say_the_same():
     by_plan = memory(job(), SEQUENTIAL)
     by_job = memory(replace(job(), offload="sequential"), OFFLOADED)
     assert typical(by_plan.total) == typical(by_job.total)
+
+
+# ---- every part counted by hand --------------------------------------------------------------------------------------
+
+VAE = TOY.components[2]
+PIXELS = 1024 * 1024
+DECODES = [  # values alive per pixel of the picture, 1,024 of them where all of it is decoded at once
+    pytest.param(1024, VAE, job(), id="one picture"),
+    pytest.param(3 * 1024, VAE, job(batch=3.0), id="three at once"),
+    pytest.param(1024, VAE, job(batch=3.0, vae_slicing=True), id="three in slices"),
+    pytest.param(5 * 1024, VAE, clip(1024, 1024, 5), id="five frames"),
+    pytest.param(4 * 1024, replace(VAE, decode_frames=4.0), clip(1024, 1024, 5), id="frames in groups of four"),
+    pytest.param(2 * 1024, replace(VAE, dtype="fp32"), job(), id="in fp32"),
+    pytest.param(1024 / 4 + 3, VAE, job(vae_tiling=True), id="tiles beside the finished picture"),
+    pytest.param(1024 / 4 + 3, replace(VAE, tiled=True), job(), id="tiled by itself"),
+    pytest.param((1024 / 4 + 3) * 5, VAE, clip(1024, 1024, 5, vae_tiling=True), id="tiles of a clip"),
+    pytest.param((1024 / 4 + 3) * 2, VAE, clip(1024, 1024, 2, vae_tiling=True), id="two frames are a clip"),
+]
+
+
+@pytest.mark.parametrize(("values", "part", "asked"), DECODES)
+def test_decoding_by_hand(values, part, asked):
+    """Pixels, frames, batch or tiles counted otherwise at the moment that is often the fullest."""
+    of = replace(TOY, components=(*TOY.components[:2], part))
+
+    assert float(decode_bytes(model=of, job=asked)) == pytest.approx(values * PIXELS * 2)
+
+
+def test_a_tile_is_no_smaller_than_512_pixels():
+    """A quarter of 768 x 768 would be 384 wide; pipelines tile at 512 and up."""
+    small = job(width=768.0, height=768.0, vae_tiling=True)
+    assert float(decode_bytes(model=TOY, job=small)) == pytest.approx((1024 * 512 * 512 + 3 * 768 * 768) * 2)
+    assert float(decode_bytes(model=TOY, job=replace(small, width=512.0, height=512.0))) == 1024 * 512 * 512 * 2
+
+
+def parts(asked, plan=PLAN, of=TOY):
+    phases = diffusion_phases(model=of, job=asked, plan=plan, assumptions=catalog().assumptions)
+    return {name: (typical(phase.weights) / 1.01, typical(phase.activations)) for name, phase in phases.items()}
+
+
+def test_phases_by_hand():
+    """Weights in two bytes, 1 % beyond them; prompts of 256 tokens; 15 widths alive a token; four copies of latents."""
+    found = parts(job(batch=2.0))
+    latents = 4 * 16 * 2**2 * 4096 * 2
+
+    for weights, _ in found.values():
+        assert weights == pytest.approx(3e9 * 2)
+    assert found["encode"][1] == 2 * 2 * 256 * 12 * 4096 * 2
+    assert found["denoise"][1] == pytest.approx(2 * 2 * 15 * 2 * 2048 * 4096 + latents)
+    assert found["decode"][1] == pytest.approx(2 * 1024 * PIXELS * 2 + latents)
+    one_by_one = parts(job(batch=2.0), of=replace(TOY, passes_one_by_one=True))
+    assert one_by_one["denoise"][1] == pytest.approx(2 * 15 * 2 * 2048 * 4096 + latents)
+    shared = parts(job(batch=2.0), Plan(context_parallel=4.0))
+    assert shared["denoise"][1] == pytest.approx(2 * 2 * 15 * 2 * 2048 * 4096 / 4 + latents)
+
+
+def test_offload_by_hand():
+    """One component at a time, or one module: of the denoiser 6 x width squared, of the encoder a tenth."""
+    component, module = parts(job(), OFFLOADED), parts(job(), Plan(offload=3.0))
+
+    assert [component[name][0] for name in ("encode", "denoise", "decode")] == pytest.approx([1.8e9, 4e9, 2e8])
+    assert module["denoise"][0] == pytest.approx(6 * 2048**2 * 2)
+    assert module["encode"][0] == pytest.approx(0.1 * 0.9e9 * 2)
+    assert module["decode"][0] == pytest.approx(2e8)
+
+
+def test_fused_projections_by_hand():
+    """Query, key and value of 20 layers once more, in the width of the weights."""
+    fused = job(fused_qkv=True)
+    assert fused_bytes(model=TOY, job=fused) == 3 * 20 * 2048**2 * 2
+    assert fused_bytes(model=TOY, job=job()) == 0.0
+    width = catalog().weight_formats["fp8"].bytes_per_weight
+    assert fused_bytes(model=TOY, job=quantised(fused, FP8)) == 3 * 20 * 2048**2 * width
+    assert parts(fused)["denoise"][0] == pytest.approx(3e9 * 2 + 3 * 20 * 2048**2 * 2)
+    assert parts(fused, OFFLOADED)["denoise"][0] == pytest.approx(2e9 * 2 + 3 * 20 * 2048**2 * 2)
+
+
+WIDTHS = [  # bytes a weight, part, quantises encoders
+    pytest.param("fp8", TOY.components[0], False, id="the denoiser is quantised"),
+    pytest.param("fp8", replace(TOY.components[1], params=4.7e9), True, id="a large text encoder too"),
+    pytest.param(None, replace(TOY.components[1], params=4.7e9), False, id="unless asked not to"),
+    pytest.param(None, replace(TOY.components[1], params=0.12e9), True, id="a small one is not"),
+    pytest.param(None, VAE, True, id="a VAE never is"),
+]
+
+
+@pytest.mark.parametrize(("format_name", "part", "encoders"), WIDTHS)
+def test_what_is_quantised(format_name, part, encoders):
+    """4-bit text encoders that stay in 16 bit, or a VAE that overflows."""
+    asked = replace(quantised(job(), FP8), quantizes_encoders=encoders)
+    width = 2.0 if format_name is None else catalog().weight_formats[format_name].bytes_per_weight
+
+    assert component_bytes(part=part, job=asked) == part.params * width
+
+
+def test_loading_in_16_bit_by_hand():
+    """Quantised on the GPU: all of it in two bytes at first; one component where they are offloaded."""
+    asked = replace(quantised(job(), FP8), quantizes_on_gpu=True)
+
+    assert parts(asked)["load"] == pytest.approx((3e9 * 2, 0.0))
+    assert parts(asked, OFFLOADED)["load"] == pytest.approx((2e9 * 2, 0.0))
+    least = diffusion_phases(model=TOY, job=asked, plan=PLAN, assumptions=catalog().assumptions)["load"]
+    assert typical(least.weights, 0) < typical(least.weights)
