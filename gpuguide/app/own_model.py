@@ -18,9 +18,8 @@ import ipywidgets as widgets
 from gpuguide.app.location import Browser
 from gpuguide.app.own_files import CHUNK, MOST_FILES, MOST_SIZE, More, Upload, model_of_files, model_of_text
 from gpuguide.app.wording import error_sentence
-from gpuguide.catalog.carried import LONGEST_NAME, carried, model_of
+from gpuguide.catalog.carried import HUB_ID, LONGEST_NAME, carried, model_of
 from gpuguide.catalog.config import MOST_BYTES
-from gpuguide.catalog.source import HUB_ID
 from gpuguide.errors import GuideError, InvalidScenario
 from gpuguide.show.html import Html, button, tag
 from gpuguide.spec.model import MediaModel, Model

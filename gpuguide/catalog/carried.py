@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import math
+import re
 import zlib
 from dataclasses import MISSING, fields
 from functools import lru_cache
@@ -25,6 +26,7 @@ LONGEST_NAME, LONGEST_TEXT = 80, 400
 MOST = 1e17  # of any count: sums and products stay far from overflow
 MOST_LAYERS, MOST_WIDTH, MOST_COMPONENTS = 10_000, 1e8, 20
 LONGEST_CONTEXT = 1e9
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 KINDS = ("dense", "moe", "hybrid", "ssm", "vlm", "encoder-decoder", "diffusion", "audio")
 ATTENTION = ("mha", "gqa", "mqa", "mla", "none")
 TASKS = ("image", "video", "audio", "asr", "tts", "music")
@@ -148,6 +150,7 @@ def _checked(kind: str, value: Any) -> Any:
 def _sensible(model: Model | MediaModel) -> None:
     """What the formulas take for granted."""
     right = model.kind in KINDS and 0 < len(model.name.strip()) <= LONGEST_NAME and model.params >= 1
+    right &= not model.hub_id or bool(HUB_ID.fullmatch(model.hub_id))  # goes into commands
     if isinstance(model, MediaModel):
         right &= model.task in TASKS and bool(model.components)
         right &= all(part.params >= 1 for part in model.components)

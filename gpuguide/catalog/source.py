@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuguide.catalog.carried import is_carried, model_of
+from gpuguide.catalog.carried import HUB_ID, is_carried, model_of
 from gpuguide.catalog.config import parse_config, read_config
 from gpuguide.catalog.models import Models
 from gpuguide.errors import InvalidScenario, UnknownName, nearest
 from gpuguide.spec.model import MediaModel, Model
 
 MOST_LETTERS = 500
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 LOOKS_LIKE_PATH = re.compile(r"^(\.{0,2}[/\\]|~|[A-Za-z]:[/\\])|\.(json|gguf|safetensors)$")
 
 

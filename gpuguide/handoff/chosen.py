@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from gpuguide.catalog.carried import is_carried
 from gpuguide.errors import InvalidScenario, NotModelled
 from gpuguide.spec.link import link_of
 from gpuguide.spec.model import Model
@@ -45,7 +46,8 @@ class Chosen:
         asked = self.given.model or ""
         if "/" in asked:
             return asked.removesuffix("/config.json")
-        return getattr(self.model, "hub_id", "") or f"OWNER/{asked or 'MODEL'}"
+        named = "MODEL" if not asked or is_carried(asked) else asked
+        return getattr(self.model, "hub_id", "") or f"OWNER/{named}"
 
     @property
     def replicas(self) -> int:

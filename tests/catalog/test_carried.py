@@ -3,6 +3,7 @@
 import base64
 import json
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -76,6 +77,7 @@ BROKEN = {
     "more experts than there are": packed(values_of(MIXTRAL) | {"experts_per_token": 99}),
     "more active than all": packed(values_of(MIXTRAL) | {"params_active": 1e15}),
     "an unknown kind": packed(values_of(MIXTRAL) | {"kind": "<script>"}),
+    "a command for a Hub id": packed(values_of(MIXTRAL) | {"hub_id": "a/b; rm -rf ~"}),
     "no components": packed(values_of(CATALOG.model("flux.1-dev")) | {"components": []}),
 }
 
@@ -103,3 +105,9 @@ def test_a_changed_link_is_answered_or_refused(changes):
         decide(CATALOG.resolve(Scenario(workload="serve", model=model)))
     except GuideError:
         pass
+
+
+def test_a_hub_id_travels():
+    """What an export downloads would be another model, or none."""
+    model = replace(MIXTRAL, hub_id="mistralai/Mixtral-8x7B-v0.1")
+    assert model_of(carried(model)).hub_id == model.hub_id
