@@ -37,6 +37,8 @@ SPEED_BANDS = (
     "batch_s",
     "realtime_factor",
 )
+CHANCES = ("providers", "probability_in_time", "minimum_charge_usd", "total_if_stopped")
+"""Providers of the same machine, chance of the deadline, least charges, a month's cost when stopped between uses."""
 SPEED_PARTS = (
     "compute_s", "memory_bound_s", "tensor_parallel_s", "pipeline_bubble_s", "data_parallel_s", "expert_parallel_s",
     "offload_s", "encode_s", "denoise_s", "decode_s",
@@ -190,6 +192,7 @@ def row_as_json(row: Mapping[Any, Any]) -> dict[str, Any]:
         "energy_kwh": _band(row, "energy_{}_kwh"),
         "co2e_kg": _band(row, "co2e_{}_kg"),
     }
+    nested |= {name: row[name] for name in CHANCES if name in row}
     if row.get("dropped_by"):
         nested["dropped_by"] = row["dropped_by"]
     return {name: plain(value) for name, value in nested.items()}

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuguide.decide.columns import Columns
 from gpuguide.errors import UnknownName, nearest
 from gpuguide.spec.scenario import Scenario
 
@@ -248,6 +249,31 @@ def scarcity(offers: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()
     counted["scarce"] = counted["providers"] < SCARCE_PROVIDERS
     return counted
+
+
+def providers_of(offers: Columns, places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """
+    How many providers offer the very machine that some offers are of; fewer than `SCARCE_PROVIDERS` is scarce.
+
+    Parameters
+    ----------
+    offers : Columns
+        Of `catalog.offers.market`, with `nodes`.
+    places : array of int
+        Rows in question.
+
+    Returns
+    -------
+    array of int
+        [-]
+    """
+    gpu, _ = pd.factorize(offers.values("computed_as"))
+    size, nodes = (offers.values(name).astype(np.int64) for name in ("gpus_per_node", "nodes"))
+    machine = (gpu * (size.max(initial=0) + 1) + size) * (nodes.max(initial=0) + 1) + nodes
+    wanted, back = np.unique(machine[places], return_inverse=True)
+    provider = offers.values("provider")
+    counts = [len(set(provider[machine == one])) for one in wanted]
+    return np.array(counts, dtype=np.intp)[back]
 
 
 def codes(offers: pd.DataFrame, column: str) -> tuple[NDArray[np.intp], pd.Index]:

@@ -14,7 +14,7 @@ from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.cost import CostBreakdown
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.fit import VERDICTS, flat, spread
-from gpuguide.decide.market import Funnel
+from gpuguide.decide.market import Funnel, providers_of
 from gpuguide.decide.price import price
 from gpuguide.decide.search import Index, plan_as_dict
 from gpuguide.decide.storage import Feed
@@ -72,6 +72,7 @@ class Rows:
         fit, place, market = self.found.fit, self.place[offers], self.market.at(offers)
         cost, reads = price(self.question, self.found, place, market)
         columns: dict[str, Any] = {name: market.values(name) for name in (*PLACE, "usd_per_hour")}
+        columns["providers"] = providers_of(self.market, offers)
         columns["fit"] = VERDICTS[fit.verdict[place]]
         columns["plan"] = self._plans(place)
         for part in PARTS:

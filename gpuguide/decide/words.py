@@ -17,6 +17,10 @@ from gpuguide.units import BANDS, MILLION
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
 
+SURE = 0.95
+"""A deadline that is kept less often than this is worth a warning. [-]"""
+WORTH_STOPPING = 0.98
+"""Stopping a server between uses is worth a word when it costs no more than this share of waiting. [-]"""
 Warned = tuple[str, Mapping[str, Any]]
 
 
@@ -71,6 +75,12 @@ def warnings_of(decision: Decision) -> list[Warned]:
         return found
     if scenario.workload == "serve" and scenario.api_usd_per_million_tokens is not None:
         found.append(_break_even(best, scenario.api_usd_per_million_tokens))
+    if best.get("probability_in_time", 1.0) < SURE:
+        values = {"deadline_hours": scenario.deadline_hours, "probability": best["probability_in_time"]}
+        found.append(("warning_deadline", values))
+    stopped = best.get("total_if_stopped", best["cost_total_typical_usd"])
+    if stopped < best["cost_total_typical_usd"] * WORTH_STOPPING:
+        found.append(("note_stop_between", {"stopped_usd": stopped, "cost_usd": best["cost_total_typical_usd"]}))
     if best["age_days"] >= OK_DAYS:
         key = "warning_old_price" if best["age_days"] >= OLD_DAYS else "warning_stale_price"
         found.append((key, {"as_of": best["as_of"], "days": int(best["age_days"])}))

@@ -157,6 +157,9 @@ def _why(found: Bill, part: str, text: Text) -> str:
         "share": text.percent(1.0 - paid / hourly),
         "pricing": text.name("option.pricing", best["pricing"]),
     }
+    stopped = best.get("total_if_stopped")
+    if part == "idle" and stopped is not None and stopped < best["cost_total_typical_usd"]:
+        return text("bill.why_idle_stopped", stopped=text.money(float(stopped)))
     return text(f"bill.why_{part}", **values)
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuguide.decide.market import OK_DAYS, SCARCE_PROVIDERS
 from gpuguide.estimate.results import PARTS
 from gpuguide.show.figures import SHOWN, best_rows, machine_name
 from gpuguide.show.html import Html, join, tag
+from gpuguide.show.market import age
 from gpuguide.text import Text
 
 if TYPE_CHECKING:
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
 
 COSTS = ("cost_total_low_usd", "cost_total_typical_usd", "cost_total_high_usd")
-OLD_DAYS = 90
-"""Prices from this age on are marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,10 @@ def ranking_table(decision: Decision, text: Text, rows: int = SHOWN) -> Html:
     fit = _rows(table, "fit", "usable_bytes", "memory_total_typical_bytes")
     columns = [
         Column("table.provider", [_provider(text, *row) for row in _rows(table, "provider", "region")]),
-        Column("table.machine", [_machine(*row) for row in _rows(table, "gpu", "gpus", "nodes", "instance_type")]),
+        Column(
+            "table.machine",
+            [_machine(text, *row) for row in _rows(table, "gpu", "gpus", "nodes", "instance_type", "providers")],
+        ),
         Column("table.fit", [_fit(text, *row) for row in fit]),
         Column(
             "table.per_hour", [_per_hour(text, *row) for row in _rows(table, "usd_per_hour", "pricing")], number=True
@@ -196,8 +199,11 @@ def _rows(table: pd.DataFrame, *columns: str) -> Iterable[tuple[Any, ...]]:
     return zip(*(table[column] for column in columns), strict=True)
 
 
-def _machine(gpu: str, gpus: float, nodes: float, instance_type: str) -> Html:
-    return join([tag("span", machine_name(gpu, gpus, nodes), class_="gg-machine"), tag("small", instance_type or "")])
+def _machine(text: Text, gpu: str, gpus: float, nodes: float, instance_type: str, providers: float) -> Html:
+    rare = providers < SCARCE_PROVIDERS
+    scarce = [" ", tag("span", text("market.scarce"), class_="gg-badge tight")] if rare else None
+    name = tag("span", machine_name(gpu, gpus, nodes), class_="gg-machine")
+    return join([name, scarce, tag("small", instance_type or "")])
 
 
 def _provider(text: Text, name: str, region: str) -> Html:
@@ -222,8 +228,8 @@ def _fit(text: Text, fit: str, usable: float, need: float) -> Html:
 
 
 def _age(text: Text, as_of: Any, age_days: float, source: str) -> Html:
-    old = [" ", tag("span", text("table.old"), class_="gg-badge tight")] if age_days >= OLD_DAYS else None
-    return join([tag("span", text.date(as_of), title=source), old])
+    mark = [" ", age(age_days, text)] if age_days >= OK_DAYS else None
+    return join([tag("span", text.date(as_of), title=source), mark])
 
 
 def _swatch(part: str) -> Html | None:

@@ -75,13 +75,19 @@ def tiles(decision: Decision, text: Text) -> Html:
         items.append(_plain_tile(million, text("tile.per_million")))
     else:
         left, all_offers = len(decision.best_first), max((count for _, count in decision.funnel), default=0)
-        items.append(_tile(text, best, "hours", "hours_{}", text("tile.time")))
+        items.append(_tile(text, best, "hours", "hours_{}", _time_name(best, text)))
         if decision.scenario.is_media:
             thousand = NOTHING if best is None else text.money(best["usd_per_1000_items"])
             items.append(_plain_tile(thousand, text("tile.per_thousand")))
         else:
             items.append(_plain_tile(text.count(left), text("tile.offers", all=text.count(all_offers))))
     return tag("dl", items, class_="gg-tiles")
+
+
+def _time_name(best: Any, text: Text) -> str:
+    """What the time is of; with a deadline, how likely it is kept."""
+    chance = None if best is None else best.get("probability_in_time")
+    return text("tile.time") if chance is None else text("tile.time_chance", chance=text.percent(chance))
 
 
 def _tile(text: Text, row: Any, form: str, column: str, name: str) -> Html:

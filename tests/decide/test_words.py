@@ -1,91 +1,68 @@
-"""Warnings: said where they apply, with the numbers of the answer, and nowhere else."""
+"""What a reader is told beside the verdict: every sentence exists, and is said when it is true."""
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from gpuguide import Scenario, decide, load_catalog
-from gpuguide.decide.market import OK_DAYS, STALE_DAYS
+from gpuguide.decide import words
+from gpuguide.decide.decision import row_as_json
+from gpuguide.decide.market import SCARCE_PROVIDERS, providers_of, scarcity
+from gpuguide.show.tables import ranking_table
+from gpuguide.show.verdict import tiles
+from gpuguide.text import Text, texts
+
+SPOT = {"workload": "full", "model": "llama-3.1-8b", "train_tokens": 2e9, "pricing": "spot", "gpu": ["H100-SXM"]}
 
 
-@pytest.fixture(scope="module")
-def catalog():
-    return load_catalog()
+def answer(**scenario):
+    return decide(load_catalog().resolve(Scenario.from_mapping(scenario)))
 
 
-def warned(catalog, **keys):
-    decision = decide(catalog.resolve(Scenario(**keys)))
-    return decision, dict(decision.warnings)
+def test_every_sentence_has_words():
+    """A run that starves for data would show an error in place of the warning."""
+    source = Path(words.__file__).read_text("utf-8")
+    keys = set(re.findall(r'"((?:warning|note)_[a-z_]+)"', source))
+    assert keys
+    assert keys <= set(texts("en"))
 
 
-SAID = [  # where it is said, where it is not
-    pytest.param("warning_derived_model", {"workload": "lora", "params_b": 7}, {"workload": "lora"}, id="a count"),
-    pytest.param("warning_loss_scaling", {"recipe": "fp16-mixed"}, {"recipe": "pure-bf16"}, id="fp16"),
-    pytest.param("warning_spot_serving", {"pricing": "spot"}, {"pricing": "on_demand"}, id="spot"),
-]
+def test_a_deadline_shows_how_likely_it_is_kept():
+    """On spot, 'takes 20 h' is a mean: half of the runs are later."""
+    hours = float(answer(**SPOT, interruptions_per_hour=0.3).best["hours_typical"])
+    decision = answer(**SPOT, interruptions_per_hour=0.3, deadline_hours=hours * 1.001)
+    best = decision.best
+    assert 0 < best["probability_in_time"] < 1
+    assert Text("en").percent(best["probability_in_time"]) in tiles(decision, Text("en"))
+    assert "warning_deadline" in dict(decision.warnings)
+    assert row_as_json(dict(best))["probability_in_time"] == best["probability_in_time"]
+    assert "probability_in_time" not in answer(**SPOT).best
 
 
-@pytest.mark.parametrize(("key", "said", "unsaid"), SAID)
-def test_a_warning_is_said_where_it_applies(catalog, key, said, unsaid):
-    """A warning that is always there is read by nobody; one that is missing costs a run."""
-    for keys, expected in ((said, True), (unsaid, False)):
-        workload = "full" if "recipe" in keys else "serve"
-        model = {} if "params_b" in keys else {"model": "llama-3.1-8b"}
-        _, found = warned(catalog, **({"workload": workload} | model | keys))
-        assert (key in found) is expected
+def test_an_idle_server_may_be_stopped():
+    """Office hours paid round the clock."""
+    busy = answer(workload="serve", model="llama-3.1-8b", load="bursts")
+    assert busy.best["total_if_stopped"] < busy.best["cost_total_typical_usd"]
+    said = dict(busy.warnings)["note_stop_between"]
+    assert said["stopped_usd"] == busy.best["total_if_stopped"]
 
 
-def test_what_needs_no_offer_is_said_without_one(catalog):
-    """Where nothing fits there is no price to warn of."""
-    decision, said = warned(
-        catalog, workload="full", params_b=400, recipe="fp16-mixed", gpu=("T4",), gpus=1, recompute="none"
-    )
-
-    assert decision.best is None
-    assert set(said) == {"warning_derived_model", "warning_loss_scaling"}
+def test_scarce_machines_are_marked_in_the_ranking():
+    """A machine that one provider lists looks as easy to get as any."""
+    decision = answer(workload="serve", model="llama-3.1-8b", pricing="any")
+    rare = decision.ranking.head(20)["providers"] < SCARCE_PROVIDERS
+    assert ranking_table(decision, Text("en")).count(Text("en")("market.scarce")) == rare.sum()
 
 
-def test_age_of_the_price_is_graded(catalog):
-    """Prices of a month ago are stale, those of a season ago are old: a reader relies on the words."""
-    graded = {}
-    for gpu in catalog.offers()["gpu"].unique():
-        decision, said = warned(catalog, workload="serve", model="llama-3.2-1b", gpu=(gpu,))
-        if decision.best is not None:
-            graded[int(decision.best["age_days"])] = set(said) & {"warning_old_price", "warning_stale_price"}
-
-    assert any(graded.values())
-    for days, keys in graded.items():
-        expected = (
-            {"warning_old_price"} if days >= STALE_DAYS else {"warning_stale_price"} if days >= OK_DAYS else set()
-        )
-        assert keys == expected, days
-
-
-def test_storage_that_starves_the_cards_is_named(catalog):
-    """Tiny models read faster than a network volume gives: the slow-down is in the hours, so it must be in words."""
-    decision, said = warned(catalog, workload="pretrain", params_b=0.05, gpus=8, gpu=("H100-SXM",), train_tokens=1e11)
-    slow_down = decision.best["storage_slow_down"]
-
-    assert ("warning_storage_starves" in said) == (slow_down > 1.001)
-    alone = decide(catalog.resolve(Scenario(workload="pretrain", params_b=7, train_tokens=1e11, gpus=8)))
-    assert "warning_storage_starves" not in dict(alone.warnings)
-    assert alone.best["storage_slow_down"] == 1.0
-
-
-def test_cheaper_rivals_are_what_they_are_said_to_be(catalog):
-    """A lower hourly price whose run costs more, and a tight offer whose run costs less."""
-    seen = set()
-    for keys in (
-        {"workload": "lora", "model": "llama-3.1-8b"}, {"workload": "full", "model": "llama-3.1-8b"},
-        {"workload": "qlora", "model": "llama-3.1-70b", "headroom": 0.4},
-    ):  # fmt: skip
-        decision, said = warned(catalog, **keys)
-        best = decision.best
-        if note := said.get("note_dearer_per_hour"):
-            assert note["usd_per_hour"] == decision.ranking["usd_per_hour"].min() < best["usd_per_hour"]
-            assert note["cost_usd"] >= best["cost_total_typical_usd"] * 0.999
-        if note := said.get("note_tight_is_cheaper"):
-            tight = decision.ranking[decision.ranking["fit"] == "tight"].iloc[0]
-            assert note["cost_usd"] == pytest.approx(tight["cost_total_typical_usd"])
-            assert note["cost_usd"] < best["cost_total_typical_usd"]
-        seen |= set(said)
-
-    assert {"note_dearer_per_hour", "note_tight_is_cheaper"} <= seen
+@pytest.mark.parametrize("workload", ["serve", "pretrain"])
+def test_providers_are_counted_alike_everywhere(workload):
+    """The ranking would call scarce what the market page calls common."""
+    job = {"params_b": 1.0} if workload == "pretrain" else {"model": "llama-3.1-8b"}
+    decision = answer(workload=workload, pricing="any", **job)
+    offers = decision.question.offers
+    counted = scarcity(offers).set_index(["gpu", "gpus_per_node", "nodes"])["providers"]
+    places = np.arange(0, len(offers), 37)
+    keys = zip(*(offers[name].iloc[places] for name in ("computed_as", "gpus_per_node", "nodes")), strict=True)
+    assert providers_of(decision.rows.market, places).tolist() == [counted[key] for key in keys]
