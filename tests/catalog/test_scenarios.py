@@ -28,6 +28,12 @@ def test_json_lines_give_one_scenario_each(tmp_path):
     assert [one.workload for one in read_scenarios(str(path))] == ["lora", "serve"]
 
 
+def test_a_long_link_is_a_link():
+    """The system refuses to look for a file of so long a name; a model of one's own makes links long."""
+    (scenario,) = read_scenarios(f"model=own:{'A' * 900}&concurrency=7")
+    assert scenario.concurrency == 7
+
+
 def test_standard_input_and_overrides(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO('{"workload": "lora"}'))
     (scenario,) = read_scenarios("-", ["train_tokens=1e12", "gpus=256", "gpu=H100-SXM"])
