@@ -76,8 +76,8 @@ SIZES = Card(key="sizes", draw=_asking(across_sizes), wide=True, slow=True)
 FORMS = Card(key="forms", draw=_asking(price_forms), wide=True, slow=True)
 INTERVAL = Card(key="interval", draw=_asking(across_interval), slow=True)
 SESSIONS = Card(key="sessions", draw=_asking(across_sessions), slow=True)
-PHASES = Card(key="phases", draw=_decided(media.phase_bars))
-PHASE_TABLE = Card(key="phasetable", draw=_decided(media.phase_table), chart=False)
+PHASES = Card(key="phases", draw=_decided(media.phase_bars), wide=True)
+PHASE_TABLE = Card(key="phasetable", draw=_decided(media.phase_table), chart=False, wide=True)
 MEDIASTEP = replace(STEP, key="mediastep")
 
 
