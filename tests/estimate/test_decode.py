@@ -1,13 +1,17 @@
 """A decode step: experts touched, achieved bandwidth, links, and what must hold between batch, plan and time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuguide.estimate.decode import busiest_rank, cache_bytes, decode_step, experts_touched
+from gpuguide.estimate.network import all_to_all_s, send_s
 from gpuguide.estimate.serving_links import reduce_of, split_work
 from gpuguide.estimate.serving_rates import (
+    Rates,
     achieved_bandwidth,
     achieved_flops,
     compute_flops,
@@ -194,3 +198,121 @@ def test_speculation_pays_at_small_batches_only():
 
     assert per_token(drafting, 1.0, 1024.0) < 0.6 * per_token(plain, 1.0, 1024.0)
     assert per_token(drafting, 2000.0, 64.0) > 0.9 * per_token(plain, 2000.0, 64.0)
+
+
+# ---- every part counted by hand --------------------------------------------------------------------------------------
+
+ROUND = Rates(  # 10 GB shared and 40 GB of experts at 1 TB/s, cache at half of that, 100 TFLOP/s
+    bandwidth=np.float64(1e12), cache_bandwidth=np.float64(5e11), flops=np.float64(1e14), shared_bytes=1e10,
+    expert_bytes=4e10, shared_flops=1e10, expert_flops=2e9, host_s=3e-3,
+)  # fmt: skip
+
+
+def step_by_hand(model, running, plan=None, asked=None, nodes=None, reduce=None):
+    asked_for = question(model, asked or job(), plan, nodes)
+    return decode_step(running=running, context=1000.0, known=ROUND, reduce=reduce, **asked_for)
+
+
+def test_a_dense_step_by_hand():
+    """100 requests: 10 ms of reading beside 10 ms of arithmetic; 100 caches of 1,000 tokens of 131,072 bytes."""
+    found = step_by_hand("llama-3.1-8b", 100.0)
+
+    assert float(found.weights_s) == 1e-2
+    assert float(found.weights_s + found.compute_s) == pytest.approx(np.hypot(1e-2, 100 * 1e10 / 1e14))
+    assert float(found.cache_s) == pytest.approx(100 * 1000 * 131_072 / 5e11)
+    assert float(found.overhead_s) == 3e-3
+    parts = sum(getattr(found, part) for part in PARTS)
+    assert float(found.total) == pytest.approx(float(parts))
+
+
+def test_tensor_ranks_by_hand():
+    """Two ranks halve reading, arithmetic and cache, and reduce twice a layer."""
+    plan, nodes = Plan(tensor_parallel=2.0), machines(("H100-SXM", 8))
+    reduce = reduce_of(job=job(), plan=plan, nodes=nodes, assumptions=ASSUMPTIONS)
+    one, two = step_by_hand("llama-3.1-8b", 64.0), step_by_hand("llama-3.1-8b", 64.0, plan, nodes=nodes, reduce=reduce)
+
+    assert float(two.weights_s) == float(one.weights_s) / 2
+    assert float(two.compute_s) == pytest.approx(float(one.compute_s) / 2)
+    assert float(two.cache_s) == pytest.approx(float(one.cache_s) / 2)
+    assert typical(two.tensor_parallel_s) == pytest.approx(2 * 32 * typical(reduce.seconds(64 * 4096 * 2.0)))
+
+
+def test_stages_by_hand():
+    """Each of four stages has a quarter of the requests; three hand over their states."""
+    nodes = machines(("H100-SXM", 8))
+    one = step_by_hand("llama-3.1-8b", 16.0)
+    four = step_by_hand("llama-3.1-8b", 64.0, Plan(pipeline_parallel=4.0), nodes=nodes)
+    hand_over = send_s(message_bytes=16 * 4096 * 2.0, nodes=nodes, assumptions=ASSUMPTIONS)
+
+    assert float(four.cache_s) == float(one.cache_s)
+    assert float(four.compute_s) == float(one.compute_s)
+    assert typical(four.overhead_s) == pytest.approx(3e-3 + 3 * typical(hand_over))
+
+
+def test_experts_by_hand():
+    """Mixtral, 4 tokens: 1 - 0.75^4 of the experts are read; each token works through its own two."""
+    found = step_by_hand("mixtral-8x7b", 4.0)
+    read = (1e10 + 4e10 * (1 - 0.75**4)) / 1e12
+
+    assert float(found.weights_s) == pytest.approx(read)
+    assert float(found.weights_s + found.compute_s) == pytest.approx(np.hypot(read, 4 * (1e10 + 2e9) / 1e14))
+
+
+def test_shared_experts_by_hand():
+    """Attention data parallel on 8 ranks: each decodes an eighth, experts are dealt over all, tokens sent and back."""
+    plan, nodes = Plan(tensor_parallel=8.0, expert_parallel=8.0), machines(("H200-SXM", 8))
+    asked = job("sglang", attention_data_parallel=True)
+    found = step_by_hand("mixtral-8x7b", 64.0, plan, asked, nodes)
+    busiest = float(busiest_rank(tokens=64.0, experts_per_token=2.0, ranks=8.0))
+    touched = 1 - 0.75**64
+    hop = all_to_all_s(message_bytes=8 * 4096 * 2.0 * 2, ranks=np.float64(8.0), nodes=nodes, assumptions=ASSUMPTIONS)
+
+    assert typical(found.weights_s) == pytest.approx((1e10 + 4e10 * min(touched * busiest, 1.0) / 8) / 1e12)
+    assert typical(found.expert_parallel_s) == pytest.approx(2 * 32 * typical(hop))
+    flops = 8 * 1e10 + 2e9 * 64 * busiest / 8
+    assert typical(found.weights_s + found.compute_s) == pytest.approx(np.hypot(typical(found.weights_s), flops / 1e14))
+    assert typical(found.cache_s) == pytest.approx(8 * 1000 * 131_072 / 5e11)
+
+
+def test_drafted_tokens_by_hand():
+    """1.4 accepted of 2 drafted: three tokens a request through the model, 5 % of a step for each draft."""
+    plain, drafted = (
+        step_by_hand("llama-3.1-8b", 10.0),
+        step_by_hand("llama-3.1-8b", 10.0, asked=job(speculative_tokens=1.4)),
+    )
+    work = np.hypot(1e-2, 10 * 3 * 1e10 / 1e14)
+
+    assert float(drafted.weights_s + drafted.compute_s) == pytest.approx(work)
+    assert float(drafted.cache_s) == float(plain.cache_s)
+    assert float(drafted.overhead_s) == pytest.approx(3e-3 + 0.05 * 2 * (work + 3e-3))
+
+
+def test_eager_launches_hide_behind_work():
+    """The host launches ahead: 3 ms of launches are seen where the work takes less."""
+    eager = next(name for name, engine in ENGINES.items() if engine_class(engine) == "eager")
+    slow = replace(ROUND, host_s=30e-3)
+    asked_for = question("llama-3.1-8b", job(eager))
+    hidden = decode_step(running=1.0, context=1000.0, known=ROUND, reduce=None, **asked_for)
+    seen = decode_step(running=1.0, context=1000.0, known=slow, reduce=None, **asked_for)
+
+    assert float(hidden.overhead_s) == 0.0
+    assert float(seen.total) == pytest.approx(30e-3)
+
+
+def test_busiest_rank_by_hand():
+    """64 tokens x 2 over 8 ranks are 16 each: 1 + sqrt(2 ln 8 / 16); no more than all of the work."""
+    assert float(busiest_rank(tokens=64, experts_per_token=2, ranks=8)) == pytest.approx(
+        1 + np.sqrt(2 * np.log(8) / 16)
+    )
+    assert float(busiest_rank(tokens=1e-3, experts_per_token=1, ranks=4)) == 4.0
+
+
+def test_cache_of_a_rank_by_hand():
+    """8 KV heads over 3 ranks: one holds three of them."""
+    whole = 1000 * 2 * 32 * 8 * 128 * 2
+    found = [
+        cache_bytes(model=MODELS.get("llama-3.1-8b"), tokens=1000.0, job=job(), tensor_parallel=ranks)
+        for ranks in (1.0, 2.0, 3.0, 16.0)
+    ]
+
+    assert [float(size) for size in found] == pytest.approx([whole, whole / 2, whole * 3 / 8, whole / 8])
