@@ -12,6 +12,7 @@ from gpuguide.app.cards import (
     COST,
     CURVE,
     CURVE_TABLE,
+    DROPPED,
     ENERGY,
     FORMAT_TABLE,
     FORMATS,
@@ -39,6 +40,7 @@ from gpuguide.app.cards import (
 )
 from gpuguide.app.declaration import Answer, Card, Declaration
 from gpuguide.app.location import write_query
+from gpuguide.app.presets import PRESETS
 from gpuguide.show.html import Html, tag
 
 WHERE = ("pricing", "preference", "headroom")
@@ -91,12 +93,7 @@ INDEX_PAGE = Declaration(
         ARCHITECTURE,
     ),
     start={"workload": "serve", "model": "llama-3.1-8b"},
-    presets={
-        "chat": {"workload": "serve", "model": "llama-3.1-8b"},
-        "qlora": {"workload": "qlora", "model": "llama-3.1-70b", "deadline_hours": 168},
-        "full": {"workload": "full", "model": "llama-3.1-8b"},
-        "pretrain": {"workload": "pretrain", "params_b": 1},
-    },
+    presets=PRESETS["index"],
 )
 
 MEMORY_PAGE = Declaration(
@@ -129,27 +126,9 @@ MEMORY_PAGE = Declaration(
         "serving+": ("prompt_tokens", "output_tokens", "engine", "memory_utilization", "hours_per_month"),
         "market+": MARKET,
     },
-    cards=(MEMORY, COST, PARTS, VARIANTS, LIMITS, FUNNEL, HELP, PLAN, ARCHITECTURE, RANKING),
+    cards=(MEMORY, COST, PARTS, VARIANTS, LIMITS, FUNNEL, HELP, PLAN, ARCHITECTURE, RANKING, DROPPED),
     start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 8, "micro_batch": 1},
-    presets={
-        "small": {
-            "workload": "serve",
-            "model": "llama-3.1-8b",
-            "weight_format": "awq",
-            "max_context": 8192,
-            "concurrency": 1,
-        },
-        "large": {
-            "workload": "serve",
-            "model": "llama-3.1-70b",
-            "weight_format": "fp8",
-            "max_context": 32768,
-            "concurrency": 16,
-        },
-        "qlora": {"workload": "qlora", "model": "llama-3.1-70b", "sequence_length": 1024, "micro_batch": 1},
-        "full": {"workload": "full", "model": "llama-3.1-8b", "sequence_length": 4096, "micro_batch": 1},
-        "moe": {"workload": "serve", "model": "deepseek-v3", "max_context": 32768, "concurrency": 16},
-    },
+    presets=PRESETS["memory"],
 )
 
 TRAIN_PAGE = Declaration(
@@ -196,14 +175,10 @@ TRAIN_PAGE = Declaration(
         ENERGY,
         ARCHITECTURE,
         RANKING,
+        DROPPED,
     ),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
-    presets={
-        "tiny": {"workload": "pretrain", "params_b": 0.125, "train_tokens": 2.5e9},
-        "seven": {"workload": "pretrain", "params_b": 7, "train_tokens": 1e12, "gpus": 256},
-        "tune": {"workload": "full", "model": "llama-3.1-8b", "train_tokens": 1e8},
-        "large": {"workload": "pretrain", "params_b": 70, "train_tokens": 1.4e12, "gpus": 1024},
-    },
+    presets=PRESETS["train"],
 )
 
 FINETUNE_PAGE = Declaration(
@@ -234,14 +209,24 @@ FINETUNE_PAGE = Declaration(
         ),
         "market+": MARKET,
     },
-    cards=(VARIANTS, COST, MEMORY, BILL, BILL_TABLE, PARTS, LIMITS, FUNNEL, HELP, PLAN, LADDER, ARCHITECTURE, RANKING),
+    cards=(
+        VARIANTS,
+        COST,
+        MEMORY,
+        BILL,
+        BILL_TABLE,
+        PARTS,
+        LIMITS,
+        FUNNEL,
+        HELP,
+        PLAN,
+        LADDER,
+        ARCHITECTURE,
+        RANKING,
+        DROPPED,
+    ),
     start={"workload": "qlora", "model": "llama-3.1-8b"},
-    presets={
-        "eight": {"workload": "qlora", "model": "llama-3.1-8b", "sequence_length": 2048, "train_tokens": 1e7},
-        "seventy": {"workload": "qlora", "model": "llama-3.1-70b", "sequence_length": 1024, "train_tokens": 1e7},
-        "lora": {"workload": "lora", "model": "qwen2.5-14b", "sequence_length": 4096, "train_tokens": 5e7},
-        "full": {"workload": "full", "model": "llama-3.1-8b", "sequence_length": 4096, "train_tokens": 1e8},
-    },
+    presets=PRESETS["finetune"],
 )
 
 SERVE_PAGE = Declaration(
@@ -282,39 +267,10 @@ SERVE_PAGE = Declaration(
         LADDER,
         ARCHITECTURE,
         RANKING,
+        DROPPED,
     ),
     start={"workload": "serve", "model": "llama-3.1-8b", "max_context": 8192, "concurrency": 16},
-    presets={
-        "chat": {
-            "model": "llama-3.1-8b",
-            "max_context": 8192,
-            "concurrency": 16,
-            "prompt_tokens": 1024,
-            "output_tokens": 256,
-        },
-        "documents": {
-            "model": "llama-3.1-70b",
-            "weight_format": "fp8",
-            "max_context": 32768,
-            "concurrency": 16,
-            "prompt_tokens": 8192,
-            "output_tokens": 512,
-        },
-        "reasoning": {
-            "model": "qwen3-32b",
-            "max_context": 32768,
-            "concurrency": 32,
-            "prompt_tokens": 512,
-            "output_tokens": 8192,
-        },
-        "moe": {
-            "model": "deepseek-v3",
-            "max_context": 32768,
-            "concurrency": 64,
-            "prompt_tokens": 2048,
-            "output_tokens": 512,
-        },
-    },
+    presets=PRESETS["serve"],
 )
 
 SCALE_PAGE = Declaration(
@@ -337,13 +293,10 @@ SCALE_PAGE = Declaration(
         HELP,
         ARCHITECTURE,
         RANKING,
+        DROPPED,
     ),
     start={"workload": "pretrain", "params_b": 7.0, "train_tokens": 1.4e11},
-    presets={
-        "seven": {"workload": "pretrain", "params_b": 7, "train_tokens": 1.4e11},
-        "seventy": {"workload": "pretrain", "params_b": 70, "train_tokens": 1.4e12},
-        "serve": {"workload": "serve", "model": "deepseek-v3", "max_context": 32768, "concurrency": 64},
-    },
+    presets=PRESETS["scale"],
 )
 
 SPOT_PAGE = Declaration(
@@ -368,13 +321,10 @@ SPOT_PAGE = Declaration(
         HELP,
         ARCHITECTURE,
         RANKING,
+        DROPPED,
     ),
     start={"workload": "full", "model": "llama-3.1-8b", "train_tokens": 1e8, "pricing": "spot"},
-    presets={
-        "evening": {"workload": "qlora", "model": "llama-3.1-8b", "train_tokens": 1e7, "sessions": 1},
-        "short": {"workload": "lora", "model": "llama-3.1-8b", "train_tokens": 1e7, "sessions": 20},
-        "week": {"workload": "full", "model": "llama-3.1-8b", "train_tokens": 2e9, "sessions": 1},
-    },
+    presets=PRESETS["spot"],
 )
 
 MEDIA_PAGE = Declaration(
@@ -402,20 +352,10 @@ MEDIA_PAGE = Declaration(
         ENERGY,
         ARCHITECTURE,
         RANKING,
+        DROPPED,
     ),
     start={"workload": "image", "model": "flux.1-dev"},
-    presets={
-        "flux": {"workload": "image", "model": "flux.1-dev", "items": 1000},
-        "sdxl": {
-            "workload": "image",
-            "model": "stable-diffusion-xl-base-1.0",
-            "items": 1000,
-            "width": 1024,
-            "height": 1024,
-        },
-        "video": {"workload": "video", "model": "wan2.1-t2v-14b", "items": 100},
-        "speech": {"workload": "audio", "model": "whisper-large-v3", "items": 1000, "audio_seconds": 3600},
-    },
+    presets=PRESETS["media"],
 )
 
 DECLARATIONS: Mapping[str, Declaration] = {
