@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuguide.app.declaration import Answer, Card
-from gpuguide.show import cost, figures, formats, media, reach, serving, tables
+from gpuguide.show import cost, figures, formats, market, media, reach, serving, tables
 from gpuguide.show.architecture import architecture_list
 from gpuguide.show.html import Html, tag
 from gpuguide.show.remedies import remedy_list
@@ -37,6 +37,9 @@ BILL = Card(key="bill", draw=_decided(cost.waterfall))
 BILL_TABLE = Card(key="billtable", draw=_decided(cost.bill_table), chart=False)
 PARTS = Card(key="parts", draw=_decided(tables.memory_table), chart=False)
 FUNNEL = Card(key="funnel", draw=_decided(tables.funnel), chart=False)
+DROPPED = Card(
+    key="dropped", draw=_decided(market.dropped), grid=((0, "asc"), (1, "asc")), chart=False, wide=True, slow=True
+)
 ARCHITECTURE = Card(key="architecture", draw=_decided(architecture_list), chart=False)
 PLAN = Card(key="plan", draw=_decided(tables.plan_list), chart=False)
 FRONT = Card(key="front", draw=_decided(figures.time_and_cost))

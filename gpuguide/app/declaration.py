@@ -29,11 +29,12 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One box of the answer; `draw` takes an Answer and gives a figure (a mapping) or HTML (a text)."""
+    """One box of the answer; `draw` makes a figure (a mapping), HTML (a text) or columns of a grid from an Answer."""
 
     key: str  # title under card.KEY.title, a line of explanation under card.KEY.help
     draw: Callable[..., Any]
     chart: bool = True
+    grid: tuple[tuple[int, str], ...] | None = None  # a long table, sorted by these columns: (place, 'asc' or 'desc')
     wide: bool = False
     slow: bool = False
     download: bool = False

@@ -11,7 +11,6 @@ import numpy as np
 
 from gpuguide.app.chart import Chart
 from gpuguide.app.declaration import Card
-from gpuguide.app.grid import Grid
 from gpuguide.app.location import write_query
 from gpuguide.app.page import XLSX, readable
 from gpuguide.app.panel import Panel
@@ -33,14 +32,12 @@ GROUPS = {
     "market+": ("offer_kinds", "providers", "countries", "max_price_age_days"),
 }
 CARDS = (
-    Card(key="offers", draw=market.columns, chart=False, wide=True, download=True),
+    Card(key="offers", draw=market.columns, grid=((6, "asc"),), chart=False, wide=True, download=True),
     Card(key="trend", draw=trend.table, chart=False, wide=True),
-    Card(key="scarce", draw=market.scarce, chart=False, wide=True),
+    Card(key="scarce", draw=market.scarce, grid=((0, "asc"), (1, "asc")), chart=False, wide=True),
 )
 UNDERSTOOD = (*GROUPS["market"], *GROUPS["market+"], "regions", "language", "currency", "currency_per_usd")
 START: Mapping[str, Any] = {"workload": "serve", "pricing": "any", "offer_kinds": KINDS}
-CHEAPEST_FIRST = ((6, "asc"),)
-GPU_FIRST = ((0, "asc"), (1, "asc"))
 
 
 class MarketPage(Shell):
@@ -76,9 +73,6 @@ class MarketPage(Shell):
         box = super()._card(card)
         if card.key == "trend":
             self._trend = box
-            return box
-        self._views[card.key] = grid = Grid()
-        box.children = (box.children[0], grid)
         return box
 
     def _set(self, message: Mapping[str, Any]) -> None:
@@ -105,10 +99,8 @@ class MarketPage(Shell):
         self._error.value = ""
         text = self.text
         self._sentence.value = market.sentence(self.rows, text)
-        self._views["offers"].show(
-            market.columns(self.rows, text), text, label=text("card.offers.title"), order=CHEAPEST_FIRST
-        )
-        self._views["scarce"].show(market.scarce(offers, text), text, label=text("card.scarce.title"), order=GPU_FIRST)
+        self._show("offers", market.columns(self.rows, text))
+        self._show("scarce", market.scarce(offers, text))
         self._draw_trend(scenario)
         differs = {key: value for key, value in said.items() if _same(START.get(key)) != _same(value)}
         self.browser.query = write_query(self._luggage | differs | self._spoken())

@@ -12,6 +12,7 @@ import ipywidgets as widgets
 from gpuguide.app.chart import Chart
 from gpuguide.app.declaration import Card
 from gpuguide.app.frame import card_title, header, intro
+from gpuguide.app.grid import Grid
 from gpuguide.app.location import Browser, read_query
 from gpuguide.app.names import page_text
 from gpuguide.app.wording import error_sentence
@@ -67,14 +68,21 @@ class Shell:
         body = widgets.VBox(list(main))
         body.add_class("gg-main")
         parts = [self.browser, self._header, self._intro, top, *([side] if side else []), body, self._footer]
-        self.root = widgets.Box(parts)
+        page = widgets.Box(parts)
         for name in ("gg", f"gg-page-{self.name}", *([] if side else ["gg-no-side"])):
-            self.root.add_class(name)
+            page.add_class(name)
+        # The room's width decides how a page is laid out: in JupyterLab it is not the window's.
+        self.root = widgets.Box([page])
+        self.root.add_class("gg-room")
         self.browser.observe(self._guarded(lambda change: self._arrived(change["new"])), "search")
 
     def _card(self, card: Card) -> widgets.VBox:
         title = widgets.HTML()
-        view = Chart(filename=f"gpuguide-{self.name}-{card.key}") if card.chart else widgets.HTML()
+        view: Any = widgets.HTML()
+        if card.grid is not None:
+            view = Grid()
+        elif card.chart:
+            view = Chart(filename=f"gpuguide-{self.name}-{card.key}")
         self._titles[card.key], self._views[card.key], self._cards[card.key] = title, view, card
         box = widgets.VBox([title, view])
         box.add_class("gg-card")
@@ -84,9 +92,11 @@ class Shell:
         return box
 
     def _show(self, key: str, drawn: Any) -> None:
-        view = self._views[key]
+        view, card = self._views[key], self._cards[key]
         if isinstance(view, Chart):
             view.show(drawn)
+        elif card.grid is not None:
+            view.show(drawn, self.text, label=self.text(f"card.{key}.title"), order=card.grid)
         else:
             view.value = drawn
 
@@ -171,7 +181,7 @@ class Shell:
         exports = {kind: text("export", kind=kind.upper()) for kind in ("png", "svg")}
         for key, card in self._cards.items():
             self._titles[key].value = card_title(card, text)
-            if card.chart:
+            if isinstance(self._views[key], Chart):
                 self._views[key].exports = exports
 
 

@@ -70,6 +70,40 @@ def narrow(offers: int, steps: Sequence[tuple[str, Bools]]) -> Funnel:
     return Funnel(remaining=tuple(remaining), keep=keep, dropped_at=dropped)
 
 
+def outcomes(offers: Columns, found: Funnel) -> pd.DataFrame:
+    """
+    What became of every GPU at every provider.
+
+    Parameters
+    ----------
+    offers : Columns
+        Of the market that was narrowed.
+    found : Funnel
+
+    Returns
+    -------
+    DataFrame
+        One row per provider and GPU: `provider, gpu, offers, left` and `step`, where the offer that came furthest
+        dropped out; '' where offers are left.
+    """
+    provider, providers = pd.factorize(offers.values("provider"))
+    gpu, gpus = pd.factorize(offers.values("gpu"))
+    pair, back = np.unique(provider * len(gpus) + gpu, return_inverse=True)
+    furthest = np.zeros(len(pair), dtype=np.intp)
+    np.maximum.at(furthest, back, found.dropped_at)
+    left = np.bincount(back, weights=found.keep, minlength=len(pair)).astype(np.intp)
+    steps = np.array([name for name, _ in found.remaining], dtype=object)
+    return pd.DataFrame(
+        {
+            "provider": np.asarray(providers, dtype=object)[pair // max(len(gpus), 1)],
+            "gpu": np.asarray(gpus, dtype=object)[pair % max(len(gpus), 1)],
+            "offers": np.bincount(back, minlength=len(pair)),
+            "left": left,
+            "step": np.where(left > 0, "", steps[furthest]),
+        }
+    )
+
+
 def funnel(
     offers: pd.DataFrame,
     scenario: Scenario,

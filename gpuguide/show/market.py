@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from gpuguide.decide.market import age_badge, scarcity
+from gpuguide.decide.market import age_badge, outcomes, scarcity
 from gpuguide.show.html import Html, join, tag
 from gpuguide.text import Text
+
+if TYPE_CHECKING:
+    from gpuguide.decide.decision import Decision
 
 CONVERTED = re.compile(r"converted from (?P<currency>[A-Z]{3})")
 """How a row's note says that its price was in another currency."""
@@ -128,6 +131,20 @@ def scarce(offers: pd.DataFrame, text: Text) -> list[Cells]:
             lambda rare: tag("span", said[rare], class_=f"gg-badge {'tight' if rare else 'fits'}"),
         ),
     ]  # fmt: skip
+
+
+def dropped(decision: Decision, text: Text) -> list[Cells]:
+    """Every GPU at every provider, and the question at which the last of its offers fell out."""
+    rows = outcomes(decision.rows.market, decision.rows.funnel)
+    said = {step: tag("span", text.name("funnel", step), class_="gg-badge no") for step in rows["step"].unique()}
+    said[""] = tag("span", text("market.left"), class_="gg-badge fits")
+    return [
+        coded("market.provider", rows["provider"].tolist(), lambda name: tag("b", _provider(name, text))),
+        coded("market.gpu", rows["gpu"].tolist(), str),
+        coded("market.outcome", rows["step"].tolist(), lambda step: said[step]),
+        coded("market.offers", rows["offers"].tolist(), text.count, number=True),
+        coded("market.offers_left", rows["left"].tolist(), text.count, number=True),
+    ]
 
 
 def sentence(rows: pd.DataFrame, text: Text) -> Html:

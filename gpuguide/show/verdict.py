@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 ATTRIBUTION = "GPU rental price data by gpurentalprices.com, CC BY 4.0"
 NOTHING = "–"
+SUREST = 0.99
+"""The rate of interruptions is an assumption: no run is more certain to be in time. [-]"""
 
 
 def verdict(decision: Decision, text: Text) -> str:
@@ -87,7 +89,7 @@ def tiles(decision: Decision, text: Text) -> Html:
 def _time_name(best: Any, text: Text) -> str:
     """What the time is of; with a deadline, how likely it is kept."""
     chance = None if best is None else best.get("probability_in_time")
-    return text("tile.time") if chance is None else text("tile.time_chance", chance=text.percent(chance))
+    return text("tile.time") if chance is None else text("tile.time_chance", chance=text.percent(min(chance, SUREST)))
 
 
 def _tile(text: Text, row: Any, form: str, column: str, name: str) -> Html:

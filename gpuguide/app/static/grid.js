@@ -21,11 +21,12 @@ function render({ model, el }) {
   const box = document.createElement("div");
   box.className = "gg-grid";
   el.append(box);
-  let shown, said, DataTable, gone = false;
+  let shown, said, DataTable, gone = false, near = false;
 
   async function draw() {
     const packed = model.get("packed");
-    if (!DataTable || !packed.byteLength) return;
+    if (!near || !packed.byteLength) return;
+    ({ default: DataTable } = await library(model));
     const { columns, label, order, rows, words } = said = await unpacked(packed);
     if (gone || packed !== model.get("packed")) return; // a newer one is on its way
     // What the reader has sorted and searched stays when the rows change.
@@ -77,9 +78,17 @@ function render({ model, el }) {
     });
   }
   box.addEventListener("click", () => setTimeout(name), true);
-  model.on("change:packed", draw);
-  library(model).then((loaded) => { DataTable = loaded.default; draw(); }, (error) => { box.textContent = error.message; });
-  return () => { gone = true; shown?.destroy(); };
+  const drawn = () => draw().catch((error) => { box.textContent = error.message; });
+  model.on("change:packed", drawn);
+  // Library and table wait until the reader comes near.
+  const watch = new IntersectionObserver((entries) => {
+    if (near || !entries.some(({ isIntersecting }) => isIntersecting)) return;
+    near = true;
+    watch.disconnect();
+    drawn();
+  }, { rootMargin: "600px" });
+  watch.observe(box);
+  return () => { gone = true; watch.disconnect(); shown?.destroy(); };
 }
 
 export default { render };
