@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuguide.catalog import package
 from gpuguide.catalog.package import data_folder, read_objects, read_table
 from gpuguide.errors import DataError, UnknownName
 
@@ -194,3 +195,42 @@ def test_yes_and_no_are_true_and_false() -> None:
 
     assert optimizers["factored"].dtype == bool
     assert (optimizers.loc["adamw", "factored"], optimizers.loc["adafactor", "factored"]) == (False, True)
+
+
+OBJECTS = [
+    pytest.param({"id": "x"}, None, "must be a list of objects", id="one object"),
+    pytest.param([{"id": "x"}, 7], 1, "is empty", id="an object without its facts"),
+    pytest.param([7], 1, "must be an object", id="a number"),
+]
+
+
+@pytest.mark.parametrize(("content", "row", "says"), OBJECTS)
+def test_a_file_of_another_form_is_refused(folder: Path, content: object, row: int | None, says: str) -> None:
+    """A model that is no object would fail deep inside, far from its row."""
+    (folder / "models.json").write_text(json.dumps(content), encoding="utf-8")
+
+    with pytest.raises(DataError, match=says) as caught:
+        read_objects("models", folder)
+    assert caught.value.row == (row or 1)
+
+
+def test_a_truth_value_is_yes_or_no(folder: Path) -> None:
+    """'maybe' taken for no would change every estimate with that optimizer."""
+    path = folder / "optimizers.csv"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    place = lines[0].split(",").index("factored")
+    cells = lines[1].split(",")
+    cells[place] = "maybe"
+    path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n", encoding="utf-8")
+
+    with pytest.raises(DataError, match="'maybe' is neither") as caught:
+        read_table("optimizers", folder)
+    assert (caught.value.row, caught.value.column) == (2, "factored")
+
+
+def test_an_installation_without_tables_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A traceback about a missing file would not say that the installation is at fault."""
+    monkeypatch.setattr(package, "__file__", str(tmp_path / "gpuguide" / "catalog" / "package.py"))
+
+    with pytest.raises(DataError, match="install gpuguide again"):
+        package.data_folder()

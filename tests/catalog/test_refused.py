@@ -68,3 +68,60 @@ def test_two_ways_to_say_the_same(kind, one, other):
 
     assert first.params == second.params
     assert first.layers_full == second.layers_full
+
+
+LLAMA = CLASSES["llama"]
+WRONG = [  # class, change, key that the sentence names
+    pytest.param("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings", id="words for true"),
+    pytest.param("nemotron_h", {"hybrid_override_pattern": 7}, "hybrid_override_pattern", id="a number for a word"),
+    pytest.param("gemma3_text", {"layer_types": "full"}, "layer_types", id="a word for a list"),
+    pytest.param("gemma3_text", {"layer_types": ["full_attention"] * 99}, "layer_types", id="a list too long"),
+    pytest.param("llama4_text", {"no_rope_layers": "all"}, "no_rope_layers", id="a word for numbers"),
+    pytest.param("mpt", {"d_model": 24.5}, "d_model", id="half a value"),
+    pytest.param("internvl", {"downsample_ratio": True}, "downsample_ratio", id="true for a fraction"),
+    pytest.param("minimax", {"layer_types": ["conv"] * 3, "num_hidden_layers": 3}, "layer_types", id="MiniMax, conv"),
+    pytest.param(
+        "qwen3_next", {"layer_types": ["conv"] * 3, "num_hidden_layers": 3}, "layer_types", id="Qwen3-Next, conv"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "change", "key"), WRONG)
+def test_a_value_of_another_type_is_named(kind, change, key):
+    """A cast in silence would count another model."""
+    with pytest.raises((InvalidScenario, NotModelled, UnknownName), match=key):
+        parse_config(CLASSES[kind] | change)
+
+
+def test_whole_numbers_may_be_written_with_a_point():
+    """4096.0 in a config written by another tool."""
+    assert parse_config(LLAMA | {"hidden_size": float(LLAMA["hidden_size"])}).params == parse_config(LLAMA).params
+
+
+EXPERTS = [  # class, change, what it does to the count of MoE layers
+    pytest.param("llama4_text", {"moe_layers": []}, 0, id="Llama 4 without experts"),
+    pytest.param("dbrx", {}, None, id="DBRX, experts in every layer"),
+    pytest.param("nemotron_h", {"hybrid_override_pattern": "M*E-"}, 1, id="Nemotron 3, one layer of experts"),
+    pytest.param(
+        "nemotron_h", {"hybrid_override_pattern": "M*E-", "moe_latent_size": 8}, 1, id="experts in a narrower space"
+    ),
+    pytest.param("nemotron_h", {"hybrid_override_pattern": "**--"}, 0, id="no recurrent layer, no experts"),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "layers"), EXPERTS)
+def test_layers_of_experts(kind, change, layers):
+    """Experts counted in layers that have none, or the reverse."""
+    found = parse_config(CLASSES[kind] | change)
+
+    assert found.moe_layers == (found.layers if layers is None else layers)
+    assert (found.params_routed_experts > 0) == (layers != 0)
+
+
+def test_a_narrower_space_of_experts_by_hand():
+    """Two matrices of hidden x latent lead in and out; experts are as wide as the latent space."""
+    plain = CLASSES["nemotron_h"] | {"hybrid_override_pattern": "M*E-", "mlp_bias": False}
+    hidden, width, count = plain["hidden_size"], plain["moe_intermediate_size"], plain["n_routed_experts"]
+    wide, narrow = parse_config(plain), parse_config(plain | {"moe_latent_size": 8})
+
+    assert wide.params - narrow.params == count * 2 * width * (hidden - 8) - 2 * hidden * 8
