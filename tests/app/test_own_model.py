@@ -9,7 +9,8 @@ import pytest
 
 import gpuguide.app as app
 from gpuguide import Scenario, decide, load_catalog
-from gpuguide.app import compare_page, own_model
+from gpuguide.app import own_model
+from gpuguide.app.compare_page import ComparePage
 from gpuguide.app.own_files import CHUNK, More, Upload, model_of_files, name_of
 from gpuguide.app.pages import DECLARATIONS
 from gpuguide.catalog.carried import carried, is_carried, model_of
@@ -140,7 +141,7 @@ def test_the_link_and_the_pin_carry_the_model(reader):
     assert other.said == reader.page.said
     assert other._views["architecture"].value == reader.page._views["architecture"].value
     assert len(reader.page.browser.query) < 2_000
-    comparison = compare_page()
+    comparison = ComparePage(load_catalog(), {})
     comparison.browser.search = (
         f"?a={reader.page.browser.pin}".replace("&", "%26").replace("=", "%3D").replace("?a%3D", "?a=")
     )
@@ -374,7 +375,7 @@ def test_the_media_page_takes_what_it_can_use():
 
 def test_a_model_of_one_s_own_stands_beside_others():
     """On the comparison it takes the next free place, and says so when there is none."""
-    reader = Reader(compare_page())
+    reader = Reader(ComparePage(load_catalog(), {}))
     reader.paste(GEMMA)
     assert list(reader.page.decisions) == ["a", "b", "c", "d"]
     assert "gemma3" in reader.page._views["compare"].value
