@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuguide.catalog.checkpoint import parse_header, read_folder, read_header
+from gpuguide.catalog import checkpoint
+from gpuguide.catalog.checkpoint import parse_header, read_folder, read_header, with_index
 from gpuguide.errors import DataError, GuideError, InvalidScenario
 
 CONFIG = {
@@ -178,3 +179,46 @@ def test_sub_byte_types_fill_their_bytes():
     """Four-bit tensors would be refused as damaged."""
     header = {"a": {"dtype": "F4", "shape": [3, 8], "data_offsets": [0, 12]}}
     assert parse_header(header, "x", data_bytes=12)[0].bytes == 12
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [("MOST_TENSORS", "tensors"), ("MOST_FILES", "weight files"), ("MOST_INDEX", "longer")]
+)
+def test_more_than_any_model_has_is_a_sentence(limit, words, folder, monkeypatch):
+    """A folder that claims a million files would hold up the page."""
+    (folder / "a.safetensors").write_bytes(safetensors(TENSORS))
+    if limit == "MOST_INDEX":
+        index = {"weight_map": dict.fromkeys(TENSORS, "a.safetensors")}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert read_folder(folder).native_bytes == 228
+    monkeypatch.setattr(checkpoint, limit, 0)
+
+    with pytest.raises(DataError, match=words):
+        read_folder(folder)
+
+
+def test_all_files_together_have_a_limit(folder, monkeypatch):
+    """Each within the limit, and more than it together."""
+    (folder / "a.safetensors").write_bytes(safetensors(TENSORS))
+    (folder / "b.safetensors").write_bytes(safetensors({"other": ("F32", [1], 4)}))
+    monkeypatch.setattr(checkpoint, "MOST_TENSORS", 3)
+
+    with pytest.raises(DataError, match="more than 3 tensors"):
+        read_folder(folder)
+
+
+def test_an_index_that_names_no_file_is_a_sentence(folder):
+    """Zero bytes would be called the size of the model."""
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+
+    with pytest.raises(DataError, match=r"names no .safetensors file"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize(("index", "expected"), [(b'{"metadata": {"total_size": 123}}', 123.0), (b"{}", None)])
+def test_bytes_of_an_index_where_it_states_them(index, expected, folder):
+    """The config's own count stands where the index says nothing."""
+    plain = read_folder(folder)
+    found = with_index(plain, index)
+
+    assert found.native_bytes == (plain.native_bytes if expected is None else expected)

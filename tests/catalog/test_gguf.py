@@ -238,3 +238,57 @@ def test_file_of_the_gguf_package_is_read(tmp_path):
     model = read_gguf(path)
     assert (model.params, model.native_bytes) == (10 * 64 + 32 * 64, 2 * 640 + 4 * 2048)
     assert (model.kv_elements_full, model.vocab) == (2 * 2 * 16, 10)
+
+
+def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
+    """A traceback for a misspelt path."""
+    with pytest.raises(InvalidScenario, match="there is no such file"):
+        read_gguf(tmp_path / "absent.gguf")
+
+
+@pytest.mark.parametrize("name", ["m-00002-of-00002.gguf", "m.gguf", "m-00001-of-00003.gguf"])
+def test_a_part_that_is_not_the_first_is_named(name, tmp_path):
+    """The second half of a model would pass for all of it."""
+    with pytest.raises(DataError, match="give the first"):
+        read_gguf(written(tmp_path, gguf(LLAMA | {"split.count": 2}, TENSORS[:10]), name))
+
+
+LAYERS_SAID = [
+    pytest.param({"llama.attention.head_count_kv": [2] * (LAYERS - 1)}, "for its 3 layers", id="too few layers"),
+    pytest.param({"llama.attention.head_count_kv": [2, -1, 2]}, "whole numbers", id="a number below zero"),
+    pytest.param({"llama.block_count": "three"}, "block_count", id="words for a number"),
+    pytest.param({"llama.block_count": True}, "block_count", id="true for a number"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), LAYERS_SAID)
+def test_metadata_that_cannot_be_is_named(change, words, tmp_path):
+    """A cache of the wrong number of layers."""
+    with pytest.raises(InvalidScenario, match=words):
+        read_gguf(written(tmp_path, gguf(LLAMA | change, TENSORS)))
+
+
+def test_heads_by_layer_are_counted_layer_by_layer(tmp_path):
+    """Files of pruned models give a list: 2, 1 and 4 KV heads of 64 elements, keys and values."""
+    found = read_gguf(written(tmp_path, gguf(LLAMA | {"llama.attention.head_count_kv": [2, 1, 4]}, TENSORS)))
+    same = read_gguf(written(tmp_path, gguf(LLAMA, TENSORS)))
+
+    assert found.kv_elements_full / same.kv_elements_full == pytest.approx(7 / 6)
+
+
+WINDOWS = [  # layers whose cache stops at the window, metadata
+    pytest.param(0, {}, id="no window"),
+    pytest.param(2, {"llama.attention.sliding_window_pattern": [1, 0, 1]}, id="a list by layer"),
+    pytest.param(2, {"llama.attention.sliding_window_pattern": 3}, id="every third layer sees everything"),
+    pytest.param(0, {"llama.attention.sliding_window_pattern": 1}, id="a pattern of one"),
+]
+
+
+@pytest.mark.parametrize(("windowed", "change"), WINDOWS)
+def test_windows_of_a_file(windowed, change, tmp_path):
+    """A window ignored, or taken for all layers."""
+    window = {"llama.attention.sliding_window": 512} if change else {}
+    found = read_gguf(written(tmp_path, gguf(LLAMA | window | change, TENSORS)))
+
+    assert found.layers_windowed == windowed
+    assert found.layers_full == LAYERS - windowed
