@@ -107,3 +107,24 @@ def test_card_without_a_bridge_stays_on_pcie():
     gpu = tables()["gpus"]["RTX4090"]
 
     assert bridged(gpu, 2) is gpu
+
+
+DIRECT = [  # Gbit/s of a machine, network, GPU
+    pytest.param(800.0, "GPUDirect-TCPX", "H100-SXM", id="A3 High: 4 x 200 Gbit/s"),
+    pytest.param(1600.0, "GPUDirect-TCPXO", "H100-SXM", id="A3 Mega: 8 x 200 Gbit/s"),
+]
+
+
+@pytest.mark.parametrize(("gbps", "name", "gpu"), DIRECT)
+def test_machines_of_google_where_no_rate_is_stated(gbps, name, gpu):
+    """Their H100 machines would be given the eight 400 Gbit/s adapters of a reference machine."""
+    rate, _, said = fabric(name, None, tables()["gpus"][gpu], 8)
+
+    assert said == f"{name} {gbps:g} Gbit/s"
+    assert rate < gbps * GB / 8
+
+
+def test_later_machines_of_google_have_rdma_and_earlier_ones_none():
+    """TCPX is of H100 machines: B200 is joined by RoCE, A100 by plain Ethernet."""
+    assert fabric("GPUDirect-TCPX", 3200.0, tables()["gpus"]["B200"], 8)[2].startswith("RoCE")
+    assert fabric("GPUDirect-TCPX", None, tables()["gpus"]["A100-80GB-SXM"], 8)[2].startswith("Ethernet")
