@@ -9,10 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuguide.app.accuracy_page import AccuracyPage
+    from gpuguide.app.alone import Alone
+    from gpuguide.app.chart import Chart
     from gpuguide.app.compare_page import ComparePage
     from gpuguide.app.market_page import MarketPage
     from gpuguide.app.page import Page
+    from gpuguide.show.html import Html
 
 __all__ = [
     "accuracy_page",
@@ -24,6 +29,8 @@ __all__ = [
     "memory_page",
     "scale_page",
     "serve_page",
+    "show_figure",
+    "show_table",
     "spot_page",
     "train_page",
 ]
@@ -99,6 +106,22 @@ def accuracy_page(**given: Any) -> AccuracyPage:
     from gpuguide.catalog.catalog import load_catalog
 
     return AccuracyPage(load_catalog(), given)
+
+
+def show_figure(figure: Mapping[str, Any]) -> Chart:
+    """A figure of `gpuguide.show.figures` or `sweeps` alone, in any notebook."""
+    from gpuguide.app.chart import Chart
+
+    alone = Chart()
+    alone.show(figure)
+    return alone
+
+
+def show_table(html: Html) -> Alone:
+    """A table or sentence of `gpuguide.show` alone, in any notebook."""
+    from gpuguide.app.alone import Alone
+
+    return Alone(html=html)
 
 
 def warm_up() -> None:

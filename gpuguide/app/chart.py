@@ -12,15 +12,14 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gpuguide.app.files import STATIC, plotly_js
-from gpuguide.show.theme import css_variables
+from gpuguide.app.files import STATIC, plotly_js, style
 
 
 class Chart(anywidget.AnyWidget):
     """One chart; `show` takes a figure of `gpuguide.show.figures`."""
 
     _esm = (STATIC / "chart.js").read_text("utf-8")
-    _css = css_variables()
+    _css = style("chart")
 
     figure: Any = traitlets.Dict({"data": [], "layout": {}}).tag(sync=True)  # data, layout, narrow, label
     exports: Any = traitlets.Dict().tag(sync=True)  # picture formats offered, with their titles

@@ -5,7 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+from gpuguide.show.theme import css_variables
+
 STATIC = Path(__file__).parent / "static"
+
+
+def style(*names: str) -> str:
+    """Stylesheets of this package one after the other, after the colours that they name."""
+    return css_variables() + "".join((STATIC / f"{name}.css").read_text("utf-8") for name in names)
 
 
 def plotly_js() -> Path:

@@ -13,8 +13,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gpuguide.app.files import STATIC
-from gpuguide.show.theme import css_variables
+from gpuguide.app.files import STATIC, style
 from gpuguide.spec.link import read_query, write_query
 
 Handler = Callable[[Mapping[str, Any]], None]
@@ -24,7 +23,7 @@ class Browser(anywidget.AnyWidget):
     """One a page; invisible."""
 
     _esm = (STATIC / "page.js").read_text("utf-8")
-    _css = css_variables() + (STATIC / "page.css").read_text("utf-8")
+    _css = style("chart", "page")
 
     search: Any = traitlets.Unicode(None, allow_none=True).tag(
         sync=True

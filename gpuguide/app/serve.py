@@ -36,7 +36,7 @@ from voila.tornado.handler import TornadoVoilaHandler
 from gpuguide import __version__
 from gpuguide.app import nursery
 from gpuguide.app.declaration import PAGES
-from gpuguide.app.files import STATIC, plotly_js, tables_js
+from gpuguide.app.files import STATIC, plotly_js, style, tables_js
 from gpuguide.show.html import Html, tag
 from gpuguide.show.theme import css_variables
 from gpuguide.text import LANGUAGES, Text
@@ -72,7 +72,7 @@ def _file(name: str) -> tuple[bytes, bytes, str]:
     elif name == "tables.js":
         content, kind = tables_js().read_bytes(), "text/javascript"
     elif name == "page.css":
-        content, kind = (css_variables() + (STATIC / "page.css").read_text("utf-8")).encode(), "text/css"
+        content, kind = style("chart", "page").encode(), "text/css"
     else:
         raise tornado.web.HTTPError(404)
     return content, gzip.compress(content, 6), kind

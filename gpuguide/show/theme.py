@@ -55,10 +55,20 @@ def token(name: str) -> str:
 
 
 def css_variables() -> str:
-    """The colours as CSS custom properties, light first, dark where the reader prefers it."""
+    """
+    The colours as CSS custom properties: dark where the reader prefers it, or where JupyterLab's theme is.
+
+    Nothing but these properties is set outside of our own elements: a page must not recolour the notebook around it.
+    """
     light = "".join(f"--gg-{name}:{value};" for name, value in LIGHT.items())
     dark = "".join(f"--gg-{name}:{value};" for name, value in DARK.items() if value != LIGHT[name])
-    return f":root{{{light}color-scheme:light dark}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+    lab = "body:not([data-voila])[data-jp-theme-light="
+    return (
+        f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+        f'{lab}"true"]{{{light}}}\n{lab}"false"]{{{dark}}}\n'
+        f".gg,.gg-skeleton,.gg-chart{{color-scheme:light dark}}\n"
+        f'{lab}"true"] .gg{{color-scheme:light}}\n{lab}"false"] .gg{{color-scheme:dark}}\n'
+    )
 
 
 def resolved(figure: Any, colours: Mapping[str, str] = LIGHT) -> Any:

@@ -72,7 +72,7 @@ function render({ model, el }) {
     if (!library || gone || !picture.isConnected) return;
     const width = Math.floor(figure.clientWidth);
     if (!width) return;
-    const style = getComputedStyle(document.documentElement);
+    const style = getComputedStyle(figure);
     const { data, layout: wanted, narrow, turn } = model.get("figure");
     const layout = coloured(wanted, style), traces = coloured(data, style);
     if (turn && width >= turn.from) upright(traces, layout, turn.height, width);
@@ -141,6 +141,8 @@ function render({ model, el }) {
   }, { rootMargin: "200px" });
   sight.observe(figure);
   dark.addEventListener("change", later);
+  const theme = new MutationObserver(later); // of JupyterLab
+  theme.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
   model.on("change:figure", () => { say(); later(); });
   model.on("change:exports", label);
   label();
@@ -148,6 +150,7 @@ function render({ model, el }) {
   plotly(model).then((loaded) => { library = loaded; later(); }, (error) => { picture.textContent = error.message; });
   return () => {
     gone = true;
+    theme.disconnect();
     size.disconnect();
     sight.disconnect();
     dark.removeEventListener("change", later);

@@ -18,10 +18,12 @@ function render({ model, el }) {
   const root = () => el.closest(".gg") ?? document;
   const send = (content) => { try { model.send(content); } catch { lost(); } };
 
-  // Under a plain Jupyter server (Binder) pages go by the names of their notebooks.
-  if (ownPage() && location.pathname.endsWith(".ipynb")) document.addEventListener("click", (event) => {
+  // Under a plain Jupyter server (Binder) and in JupyterLab pages go by the names of their notebooks.
+  if (location.pathname.endsWith(".ipynb")) document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href]"), href = link?.getAttribute("href") ?? "";
-    if (root().contains(link) && /^[a-z]+(\?|$)/.test(href)) link.setAttribute("href", href.replace(/^[a-z]+/, "$&.ipynb"));
+    if (!root().contains(link) || !/^[a-z]+(\?|$)/.test(href)) return;
+    link.setAttribute("href", href.replace(/^[a-z]+/, "$&.ipynb"));
+    if (!ownPage()) link.target = "_blank"; // the notebook with its cells stays
   }, { signal, capture: true });
 
   // ---- scenarios kept for comparison, in this browser only -------------------------------------------------------
