@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuguide.decide.market import KINDS
+from gpuguide.decide.storage import SOURCES
 from gpuguide.spec.scenario import MEDIA, TRAINING, WORKLOADS
 
 LANGUAGE_MODEL = (*TRAINING, "serve")
@@ -128,6 +129,9 @@ ROWS = (
     _whole("sessions", 1, 1000, 1, (1, 5, 20, 100), octave=QUARTER, **TRAIN),
     Control(key="interruptions_per_hour", kind="number", **TRAIN),
     Control(key="checkpoint_interval_s", kind="number", **TRAIN),
+    _choice("data_source", *SOURCES, start="volume", **TRAIN),
+    Control(key="data_gb_per_s", kind="number", **TRAIN),
+    Control(key="data_bytes_per_token", kind="number", **TRAIN),
     Control(key="storage_gb", kind="number"),
     Control(key="egress_gb", kind="number"),
     Control(key="setup_minutes", kind="number"),

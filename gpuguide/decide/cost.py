@@ -74,6 +74,7 @@ def run_cost(
     data_bytes: Number,
     needs_checkpoints: bool,
     assumptions: Assumptions,
+    copied_bytes: Number = 0.0,
     tokens: Number | None = None,
     items: float | None = None,
     result_bytes: float | None = None,
@@ -95,6 +96,8 @@ def run_cost(
         Weights that are downloaded before work. [bytes]
     data_bytes : number or array, shape (offer,)
         Data that is kept on the volume. [bytes]
+    copied_bytes : number or array, shape (offer,)
+        Data that is copied to the machines' own drives at each start, a share to each. [bytes]
     needs_checkpoints : bool
         False where finished items are kept one by one, as when generating images.
     assumptions : Assumptions
@@ -117,7 +120,9 @@ def run_cost(
     sessions = float(scenario.sessions)
     work = np.asarray(work_s, dtype=np.float64)
     rate, noticed = interruptions(market, scenario, assumptions)
-    start, restart = start_s(market, scenario, weight_bytes, checkpoint_bytes, needs_checkpoints, assumptions)
+    start, restart = start_s(
+        market, scenario, weight_bytes, checkpoint_bytes, needs_checkpoints, assumptions, copied_bytes=copied_bytes
+    )
     write = (
         checkpoint_write_s(checkpoint_bytes=checkpoint_bytes, nodes=market.nodes, assumptions=assumptions)
         if needs_checkpoints

@@ -16,7 +16,7 @@ from gpuguide.estimate.weights import stored_weights
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.scenario import Question
-from gpuguide.units import TYPICAL
+from gpuguide.units import GB, TYPICAL
 
 Index = NDArray[np.intp]
 
@@ -50,13 +50,17 @@ def price(question: Question, found: Estimate, place: Index, offers: Columns) ->
         return cost, None
     if isinstance(job, TrainingJob) and isinstance(model, Model):
         bytes_per_token = assumptions["storage_bytes_per_token"][:, :, 0]
+        if scenario.data_bytes_per_token is not None:
+            bytes_per_token = np.full_like(bytes_per_token, scenario.data_bytes_per_token)
+        data_bytes = job.train_tokens * float(bytes_per_token[TYPICAL, 0])
         reads = feed(
             needed_bytes_per_s=needed_bytes_per_s(
                 per_s=found.banded["tokens_per_s"][:, place], bytes_each=bytes_per_token
             ),
             nodes=offers.numbers("nodes"),
-            source="volume",
+            source=scenario.data_source,
             assumptions=assumptions,
+            rate_bytes_per_s=None if scenario.data_gb_per_s is None else scenario.data_gb_per_s * GB,
         )
         cost = run_cost(
             work_s=work_s * reads.slow_down,
@@ -64,7 +68,8 @@ def price(question: Question, found: Estimate, place: Index, offers: Columns) ->
             scenario=scenario,
             checkpoint_bytes=checkpoint_bytes(model, job),
             weight_bytes=float(model.params) * STORED_BYTES if job.method != "pretrain" else 0.0,
-            data_bytes=job.train_tokens * float(bytes_per_token[TYPICAL, 0]),
+            data_bytes=data_bytes,
+            copied_bytes=data_bytes if scenario.data_source == "nvme" else 0.0,
             needs_checkpoints=True,
             assumptions=assumptions,
             tokens=job.train_tokens,

@@ -139,6 +139,9 @@ def _rates(cost: CostBreakdown, reads: Feed | None) -> dict[str, Any]:
             rates[name] = np.broadcast_to(value, cost.total.shape)[TYPICAL]
     if reads is not None:
         rates["storage_slow_down"] = np.broadcast_to(reads.slow_down, cost.total.shape)[TYPICAL]
+        for name in ("needed", "available"):
+            read = np.broadcast_to(getattr(reads, f"{name}_bytes_per_s"), cost.total.shape)
+            rates[f"data_{name}_bytes_per_s"] = read[TYPICAL]
     if cost.risky is not None:
         rates["risky"] = cost.risky
     return rates

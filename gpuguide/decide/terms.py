@@ -98,14 +98,21 @@ def start_s(
     checkpoint_bytes: Number,
     needs_checkpoints: bool,
     assumptions: Assumptions,
+    *,
+    copied_bytes: Number = 0.0,
 ) -> tuple[Floats, Floats]:
-    """First start and restart [s]: every machine loads image and weights; a restart reads the checkpoint instead."""
+    """
+    First start and restart [s]: every machine loads image, weights and its share of what is copied to its own drives.
+
+    A restart reads the checkpoint instead of the weights alone.
+    """
     if scenario.setup_minutes is not None:
         machine = np.full((3, 1), scenario.setup_minutes * MINUTE)
         weights = np.zeros((3, 1))
     else:
         download = flat(assumptions, "cost_download_bytes_per_s")
         machine = flat(assumptions, "cost_boot_s") + flat(assumptions, "cost_image_bytes") / download
+        machine = machine + copied_bytes / market.nodes / download
         weights = weight_bytes / download
     start = machine + weights + 0.0 * market.nodes
     if not needs_checkpoints:

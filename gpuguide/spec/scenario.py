@@ -196,6 +196,16 @@ class Scenario(BaseModel):
     interruptions_per_hour: Annotated[float, Field(ge=0, le=60)] | None = Field(
         None, description="Spot interruptions per node; default from the assumptions. [1/h]"
     )
+    data_source: Literal["volume", "nvme", "bucket"] = Field(
+        "volume",
+        description="What training reads from: network volume, local drives (data copied there first), object storage.",
+    )
+    data_gb_per_s: Positive | None = Field(
+        None, description="Rate at which one machine reads its data; default from the assumptions. [GB/s]"
+    )
+    data_bytes_per_token: Positive | None = Field(
+        None, description="Stored size of what is read for a token; default token ids of two to four bytes. [bytes]"
+    )
     storage_gb: NotNegative | None = Field(
         None, description="Persistent volume; default weights, data and checkpoints. [GB]"
     )

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuguide import Scenario, decide, load_catalog
 from gpuguide.catalog.formats import assumptions_from_table
 from gpuguide.catalog.package import read_table
 from gpuguide.decide.storage import SOURCES, checkpoint_write_s, feed, needed_bytes_per_s
 from gpuguide.errors import InvalidScenario
+from gpuguide.units import GB
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +68,48 @@ def test_checkpoint_of_llama_2_70b(assumptions):
 def test_unknown_source_is_refused(assumptions):
     with pytest.raises(InvalidScenario, match="volume, nvme, bucket"):
         feed(needed_bytes_per_s=1.0, nodes=1.0, source="tape", assumptions=assumptions)
+
+
+# ---- as a renter asks ------------------------------------------------------------------------------------------------
+
+PICTURES = {"workload": "full", "model": "llama-3.1-8b", "train_tokens": 1e9, "gpu": ["H100-SXM"], "gpus": 8}
+
+
+def decided(**scenario):
+    return decide(load_catalog().resolve(Scenario.from_mapping(PICTURES | scenario)))
+
+
+def test_a_slow_reader_makes_the_run_longer_by_the_ratio():
+    """GPUs that wait for data would be billed as if they worked."""
+    free = decided(data_bytes_per_token=1000, data_gb_per_s=1000).ranking.set_index("instance_type")
+    needed_gb_per_s = free["data_needed_bytes_per_s"].iloc[0] / GB
+    slow = decided(data_bytes_per_token=1000, data_gb_per_s=needed_gb_per_s / 3)
+    row, before = slow.best, free.loc[slow.best["instance_type"]]
+    assert row["storage_slow_down"] == pytest.approx(3, rel=1e-6)
+    assert row["cost_compute_usd"] == pytest.approx(3 * float(np.min(before["cost_compute_usd"])), rel=1e-6)
+    assert "warning_storage_starves" in dict(slow.warnings)
+    assert "warning_storage_starves" not in dict(decided().warnings)
+
+
+def test_the_sources_stand_in_the_order_of_their_rates():
+    """A network volume that outruns drives in the machine, or a control that changes nothing."""
+    rates = {source: decided(data_source=source).best["data_available_bytes_per_s"] for source in SOURCES}
+    assert rates["volume"] <= rates["bucket"] < rates["nvme"]
+
+
+def test_local_drives_are_filled_at_each_start():
+    """The fastest storage for nothing: the copy before work would be free."""
+    heavy = {"data_bytes_per_token": 500, "interruptions_per_hour": 0}
+    volume, local, often = (
+        decided(**heavy, **change).best
+        for change in ({}, {"data_source": "nvme"}, {"data_source": "nvme", "sessions": 4})
+    )
+    assert local["cost_setup_usd"] > volume["cost_setup_usd"]
+    assert often["cost_setup_usd"] == pytest.approx(4 * local["cost_setup_usd"], rel=1e-6)
+    assert decided(**heavy, data_source="nvme", setup_minutes=0).best["cost_setup_usd"] == 0
+
+
+def test_a_source_that_does_not_exist_is_refused():
+    """A misspelt source would be read as the default."""
+    with pytest.raises(InvalidScenario):
+        Scenario(data_source="floppy")
