@@ -246,3 +246,35 @@ def test_a_clicked_point_shows_its_source(visit):
     visit.after(page, lambda: page.locator(".gg-card-worst tbody button").first.click())
     assert "row=" in page.url
     assert page.locator(".gg-inputs dt").count() > 5
+
+
+def test_the_market_is_searched_sorted_and_filtered(visit):
+    """A table of two thousand rows that nobody can find anything in."""
+    page = visit.open("/market?language=en", width=1280)
+    offers = page.locator(".gg-card-offers")
+    offers.locator("tbody tr").first.wait_for()
+    offers.get_by_role("searchbox").fill("H100-SXM aws")
+    rows = offers.locator("tbody tr")
+    found = [row for row in rows.all_inner_texts() if "H100-SXM" in row and "AWS" in row]
+    assert len(found) == rows.count() > 1
+    offers.get_by_role("button", name="GPU-hour: ").press("Enter")
+    assert offers.locator("th", has_text="GPU-hour").get_attribute("aria-sort") == "descending"
+    offers.get_by_role("button", name="Filter: Kind").click()
+    page.locator(".dtcc-dropdown").get_by_role("button", name="Spot", exact=True).click()
+    assert {"Spot" in row for row in rows.all_inner_texts()} == {True}
+    page.keyboard.press("Escape")
+    assert page.locator(".dtcc-dropdown").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") == 1280
+    assert not visit.complaints
+
+
+def test_an_offer_that_is_missing_can_be_looked_up(visit):
+    """A renter misses a card and nobody says why."""
+    page = visit.open("/serve?model=llama-3.1-70b&language=tr", width=390)
+    missing = page.locator(".gg-card-dropped")
+    missing.scroll_into_view_if_needed()
+    missing.get_by_role("searchbox").fill("RTX4090")
+    row = missing.locator("tbody tr").first
+    assert "RTX4090" in row.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert not visit.complaints
