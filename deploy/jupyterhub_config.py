@@ -30,10 +30,10 @@ c.Spawner.environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 c.Spawner.http_timeout = c.Spawner.start_timeout = 120
 
 # First the kernels of forgotten tabs, then the server itself: both come back with one click.
-idle_s = 60 * int(os.environ.get("HUB_IDLE_MINUTES", "45"))
+idle_s = round(60 * float(os.environ.get("HUB_IDLE_MINUTES", "45")))
 c.Spawner.args = [
     f"--MappingKernelManager.cull_idle_timeout={idle_s}",
-    "--MappingKernelManager.cull_interval=60",
+    f"--MappingKernelManager.cull_interval={min(60, idle_s)}",
     "--MappingKernelManager.cull_connected=True",
     f"--ServerApp.shutdown_no_activity_timeout={2 * idle_s}",
 ]

@@ -22,7 +22,7 @@ STEPS: dict[str, list[str]] = {
     "format": [str(BIN / "ruff"), "format", "--check", "."],
     "mypy": [str(BIN / "mypy")],
     "imports": [str(BIN / "lint-imports")],
-    "tests": [*PYTEST, "-n", "2", "--dist", "loadgroup", "-m", "not browser and not notebook"],
+    "tests": [*PYTEST, "-n", "2", "--dist", "loadgroup", "-m", "not browser and not notebook and not hub"],
     "notebooks": [*PYTEST, "-n", "2", "--dist", "loadfile", "--nbval-lax", "--nbval-current-env", "notebooks"],
     "parameters": [*PYTEST, "-n", "2", "-m", "notebook", "tests"],
     "browser": [*PYTEST, "-m", "browser", "tests"],
