@@ -19,6 +19,11 @@ def states(model, plan, **changes):
     )
 
 
+def size(part):
+    """Of the fullest GPU."""
+    return float(np.max(part))
+
+
 def held(split):
     """Parameters on the fullest GPU."""
     return float(np.max(split.blocks + split.experts + split.outside))
@@ -129,3 +134,84 @@ def test_embeddings_beside_adapters_are_trained_whole():
 
     more = stepping(with_tables) - stepping(without)
     assert more == pytest.approx(10 * (model.params_embedding + model.params_lm_head))
+
+
+def test_gradients_of_a_tied_embedding_by_hand():
+    """Llama 3.2 1B: the head's gradient comes first, the embedding's is added to it last; none is late."""
+    model = cases.model("llama-3.2-1b")
+    found = states(model, Plan(), recipe="pure-bf16")
+
+    assert size(found.gradients_tied) == 2 * 2 * model.params_embedding
+    assert size(found.gradients_head) == 2 * model.params_embedding
+    layer = model.params_linear / model.layers
+    assert size(found.gradients_bottom) == pytest.approx(2 * model.params - 2 * layer)
+    master = states(model, Plan(), recipe="megatron-bf16")
+    assert size(master.gradients_tied) == 0.0
+
+
+def test_gradients_of_separate_tables_by_hand():
+    """Llama 3.1 8B: before the first layer and the embedding have theirs, the rest is there."""
+    model = cases.model("llama-3.1-8b")
+    found = states(model, Plan(), recipe="pure-bf16")
+    layer = model.params_linear / model.layers
+
+    assert size(found.gradients_head) == 2 * model.params_lm_head
+    assert size(found.gradients_bottom) == pytest.approx(2 * (model.params - layer - model.params_embedding))
+
+
+def test_layer_of_a_mixture_by_hand():
+    """Blocks over all layers, experts over those that have any: Qwen3 30B in all 48, DeepSeek-V3 in 58 of 61."""
+    for name in ("qwen3-30b-a3b", "deepseek-v3"):
+        model = cases.model(name)
+        split = split_params(model=model, plan=Plan(), nodes=NODES)
+        dense = (model.params_linear - model.params_routed_experts) / model.layers
+        assert size(split.layer) == pytest.approx(dense + model.params_routed_experts / model.moe_layers)
+
+
+def test_adapters_of_experts_by_hand():
+    """Rank 4 on gate and down of 128 experts in 48 layers: 2 x 4 x (2,048 + 768) each, FP32 states twice."""
+    model = cases.model("qwen3-30b-a3b")
+    found = states(
+        model, Plan(), method="lora", recipe="pure-bf16", lora_rank=4.0, lora_targets=("gate", "down"),
+        adapter_bytes=4.0,
+    )  # fmt: skip
+    adapters = 2 * 4 * (2048 + 768) * 128 * 48
+
+    assert size(found.gradients) == pytest.approx(4 * adapters)
+    assert size(found.optimizer) == pytest.approx(8 * adapters)
+    dealt = states(
+        model, Plan(expert_parallel=8.0, data_parallel=8.0), method="lora", recipe="pure-bf16", lora_rank=4.0,
+        lora_targets=("gate", "down"), adapter_bytes=4.0,
+    )  # fmt: skip
+    assert size(dealt.gradients) == pytest.approx(4 * adapters / 8)
+
+
+RECIPES = [  # bytes a parameter: weights, gradients, optimizer with master
+    pytest.param(2, 2, 4, "pure-bf16", id="all in 16 bit"),
+    pytest.param(4, 4, 8, "amp-fp32-master", id="autocast over FP32"),
+    pytest.param(2, 4, 12, "megatron-bf16", id="Megatron: FP32 gradients, master and states"),
+]
+
+
+@pytest.mark.parametrize(("weights", "gradients", "optimizer", "recipe"), RECIPES)
+def test_bytes_a_parameter_by_hand(weights, gradients, optimizer, recipe):
+    """AdamW keeps two states; sharding divides from its stage on."""
+    model = cases.model("llama-3.1-8b")
+    sizes = np.array([weights, gradients, optimizer]) * model.params
+    for stage, shards in enumerate(((1, 1, 1), (1, 1, 8), (1, 8, 8), (8, 8, 8))):
+        found = states(model, Plan(data_parallel=8.0, zero_stage=float(stage)), recipe=recipe)
+        actual = [size(part) for part in (found.weights, found.gradients, found.optimizer)]
+        assert actual == pytest.approx(sizes / np.array(shards)), stage
+
+
+def test_optimizers_by_hand():
+    """8-bit states carry a scale of 4 bytes for 256 values; factored ones two values a row; GaLore a quarter."""
+    model = cases.model("llama-3.1-8b")
+    eight = states(model, Plan(), recipe="pure-bf16", optimizer="adamw-8bit")
+    tables = model.params_embedding + model.params_lm_head
+    optimizer = cases.job(optimizer="adamw-8bit").optimizer
+    width = optimizer.state_bytes + 4 / 256
+    outside = optimizer.states if optimizer.embedding_states is None else optimizer.embedding_states
+    assert size(eight.optimizer) == pytest.approx(width * (2 * (model.params - tables) + outside * tables))
+    factored = states(model, Plan(), recipe="pure-bf16", optimizer="adafactor")
+    assert size(factored.optimizer) == pytest.approx(2 / 4096 * 2 * model.params)
