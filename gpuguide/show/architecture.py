@@ -44,7 +44,8 @@ def architecture_table(models: Sequence[tuple[Model | MediaModel, bool]], text: 
         return empty(text("compare.empty"))
     lines = [dict(rows_of(model, text, own=own)) for model, own in models]
     names = [line.pop("architecture.name") for line in lines]
-    keys = list(dict.fromkeys(key for line in lines for key in line))
+    fullest_first = sorted(lines, key=len, reverse=True)  # its order has a place for what others lack
+    keys = list(dict.fromkeys(key for line in fullest_first for key in line))
     head = tag("tr", [tag("th", name, scope="col") for name in (text("architecture.name"), *names)])
     body = [
         tag("tr", tag("th", text(key), scope="row"), [tag("td", line.get(key, "–")) for line in lines]) for key in keys

@@ -8,7 +8,7 @@ from gpuguide import Scenario, decide, load_catalog
 from gpuguide.catalog.carried import carried
 from gpuguide.catalog.config import parse_config
 from gpuguide.catalog.package import data_folder
-from gpuguide.show.architecture import architecture_list, rows_of, source_in_words
+from gpuguide.show.architecture import architecture_list, architecture_table, rows_of, source_in_words
 from gpuguide.text import Text
 
 CATALOG = load_catalog()
@@ -77,3 +77,13 @@ def test_a_citation_stays_as_it_is():
     """A source must be found again by its own words."""
     cited = CATALOG.model("llama-2-7b").source
     assert source_in_words(cited, Text("tr")) == cited
+
+
+def test_models_stand_side_by_side_in_one_order():
+    """What only one of them has would stand at the end, far from what belongs to it."""
+    models = [(CATALOG.model("llama-3.1-8b"), False), (CATALOG.model("gpt-oss-20b"), True)]
+    shown = architecture_table(models, Text("en"))
+    places = [shown.index(f">{words}<") for words in ("Parameters", "Active for each token", "Experts", "Source")]
+    assert places == sorted(places)
+    assert shown.count("your own") == 1
+    assert "<table" not in architecture_table([], Text("en"))
