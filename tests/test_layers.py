@@ -39,13 +39,14 @@ def test_arrows_go_down() -> None:
 
 
 def test_a_plain_import_is_light() -> None:
-    """Each of these costs a second or more at every start of a kernel and of the command line."""
+    """Each of these takes longer than all that is ours, at every start of a kernel and of the command line."""
     heavy = [
         "IPython",
         "dask",
         "gpuhunt",
         "huggingface_hub",
         "ipywidgets",
+        "pandas",
         "papermill",
         "plotly",
         "torch",

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from gpuguide.catalog import media, offers, resolve, shapes
+from gpuguide.catalog import media, resolve, shapes
 from gpuguide.catalog.formats import assumptions_from_table, rows_by_name
 from gpuguide.catalog.gpus import gpus_from_table
 from gpuguide.catalog.models import Models
@@ -30,6 +30,9 @@ from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.precision import Optimizer, PrecisionRecipe, WeightFormat
 from gpuguide.spec.scenario import MOST_GPUS, Question, Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MACHINES = {
     "pretrain": (1, 2, 4, 8, 16, 32, 64),
@@ -70,8 +73,12 @@ class Catalog:
         self.today = date.today() if today is None else today
         self.models_from = models_from
         self.models = Models(self.folder)
-        self.gpus: dict[str, Gpu] = gpus_from_table(read_table("gpus", self.folder))
         self._clusters: dict[tuple[int, ...], tuple[pd.DataFrame, Nodes]] = {}
+
+    @cached_property
+    def gpus(self) -> dict[str, Gpu]:
+        """GPUs by name."""
+        return gpus_from_table(read_table("gpus", self.folder))
 
     @cached_property
     def recipes(self) -> dict[str, PrecisionRecipe]:
@@ -101,6 +108,8 @@ class Catalog:
     @cached_property
     def market(self) -> pd.DataFrame:
         """One row per machine and way to pay for it, with age, source and billing facts."""
+        from gpuguide.catalog import offers
+
         return offers.market(folder=self.folder, gpus=self.gpus, today=self.today)
 
     def gpu(self, name: str) -> Gpu:
@@ -269,6 +278,10 @@ class Catalog:
             machines = MACHINES.get(scenario.workload, (1,))
         found = self._clusters.get(machines)
         if found is None:
+            import pandas as pd
+
+            from gpuguide.catalog import offers
+
             table = offers.clusters(self.market, machines)
             distinct, table["shape"] = _distinct_shapes(table)
             table["gpu_code"] = pd.factorize(table["gpu"])[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, TypeVar
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuguide.spec.assumptions import Assumption, Assumptions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = TypeVar("Row")
 
@@ -28,4 +29,4 @@ def assumptions_from_table(table: pd.DataFrame) -> Assumptions:
 
 
 def _empty(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and value != value)
+    return value is None or (isinstance(value, float) and value != value)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from gpuguide.spec.hardware import Gpu
 from gpuguide.spec.precision import COMPUTE_PRECISIONS
 from gpuguide.units import GB, GIB, TFLOP
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DRIVER_RESERVE_GIB = 0.6
 """Difference of the driver's and the process's view of the card; 0.42 to 0.85 GiB where both were published
@@ -81,7 +82,7 @@ def _usable_gib(row: Mapping[Any, Any]) -> float:
 
 
 def _number(value: Any) -> float:
-    return math.nan if value is None or value is pd.NA else float(value)
+    return math.nan if value is None else float(value)
 
 
 def _text(value: Any) -> str:

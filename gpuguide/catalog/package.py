@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.errors import DataError, UnknownName, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DESCRIPTOR = "datapackage.json"
 
@@ -65,6 +67,8 @@ def read_table(name: str, folder: Path | None = None, *, lenient: bool = False) 
     UnknownName
         If the data package has no such table.
     """
+    import pandas as pd
+
     resource, path = _locate(name, folder)
     header, lines, rows = _read_csv(path)
     columns = {column: [row[place] for row in rows] for place, column in enumerate(header)}

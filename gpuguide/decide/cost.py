@@ -8,9 +8,9 @@ time in which a rented machine does nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide import billing
@@ -22,6 +22,9 @@ from gpuguide.decide.terms import Terms, egress_of, flat, interruptions, start_s
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.scenario import Scenario
 from gpuguide.units import GB, HOUR, HOURS_PER_MONTH, MILLION, MINUTE, Number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide.cost import PARTS as COST_PARTS
@@ -20,6 +19,8 @@ from gpuguide.spec.scenario import Question, Scenario
 from gpuguide.units import BANDS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gpuguide.decide.remedies import Remedy
 
 MOST_REJECTED = 500

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide.columns import Columns
 from gpuguide.errors import UnknownName, nearest
 from gpuguide.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -86,6 +89,8 @@ def outcomes(offers: Columns, found: Funnel) -> pd.DataFrame:
         One row per provider and GPU: `provider, gpu, offers, left` and `step`, where the offer that came furthest
         dropped out; '' where offers are left.
     """
+    import pandas as pd
+
     provider, providers = pd.factorize(offers.values("provider"))
     gpu, gpus = pd.factorize(offers.values("gpu"))
     pair, back = np.unique(provider * len(gpus) + gpu, return_inverse=True)
@@ -267,6 +272,8 @@ def scarcity(offers: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         One row per GPU, GPUs per machine and machines: `providers`, `regions`, `offers`, `scarce`.
     """
+    import pandas as pd
+
     place = codes(offers, "provider")[0] * (codes(offers, "region")[0].max(initial=0) + 1) + codes(offers, "region")[0]
     table = pd.DataFrame(
         {
@@ -301,6 +308,8 @@ def providers_of(offers: Columns, places: NDArray[np.intp]) -> NDArray[np.intp]:
     array of int
         [-]
     """
+    import pandas as pd
+
     gpu, _ = pd.factorize(offers.values("computed_as"))
     size, nodes = (offers.values(name).astype(np.int64) for name in ("gpus_per_node", "nodes"))
     machine = (gpu * (size.max(initial=0) + 1) + size) * (nodes.max(initial=0) + 1) + nodes
@@ -312,6 +321,8 @@ def providers_of(offers: Columns, places: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def codes(offers: pd.DataFrame, column: str) -> tuple[NDArray[np.intp], pd.Index]:
     """Column as whole numbers and the values they stand for; -1 = empty."""
+    import pandas as pd
+
     values = offers[column]
     if isinstance(values.dtype, pd.CategoricalDtype):
         return values.cat.codes.to_numpy().astype(np.intp), values.cat.categories

@@ -16,7 +16,6 @@ from gpuguide.decide.columns import Columns
 from gpuguide.decide.decision import Decision, plain
 from gpuguide.decide.estimates import Estimate, estimate_serving, estimate_training
 from gpuguide.decide.media import estimate_media
-from gpuguide.decide.phases import phases
 from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
 from gpuguide.decide.search import asked_for
@@ -126,6 +125,8 @@ def memory_of(question: Question) -> dict[str, Any]:
     Where nothing fits, of the machine that misses by least. Pictures and clips are told phase by phase too.
     """
     decision = decide(question)
+    from gpuguide.decide.phases import phases
+
     rows = decision.top(1)
     if rows.empty:
         return {"scenario": decision.scenario.model_dump(mode="json"), "fit": "no", "plan": None, "memory_bytes": None}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide.columns import Columns
@@ -23,6 +22,9 @@ from gpuguide.estimate.results import PARTS, MemoryBreakdown
 from gpuguide.spec.job import ServingJob
 from gpuguide.spec.scenario import Question
 from gpuguide.units import BANDS, HOUR, TYPICAL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +71,8 @@ class Rows:
         return total
 
     def _table(self, offers: Index) -> pd.DataFrame:
+        import pandas as pd
+
         fit, place, market = self.found.fit, self.place[offers], self.market.at(offers)
         cost, reads = price(self.question, self.found, place, market)
         columns: dict[str, Any] = {name: market.values(name) for name in (*PLACE, "usd_per_hour")}
@@ -148,6 +152,8 @@ def _rates(cost: CostBreakdown, reads: Feed | None) -> dict[str, Any]:
 
 
 def _column(values: NDArray[np.generic]) -> NDArray[np.generic] | pd.Series:
+    import pandas as pd
+
     return pd.Series(values, dtype=object) if values.dtype == object else values
 
 

@@ -7,9 +7,9 @@ On what terms each offer is rented: a market table as arrays, with assumptions w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide import billing
@@ -17,6 +17,9 @@ from gpuguide.decide.columns import Columns
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.scenario import Scenario
 from gpuguide.units import GB, HOUR, MINUTE, Number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from gpuguide.decide.cost import break_even_tokens
 from gpuguide.decide.market import OK_DAYS, SCARCE_PROVIDERS
@@ -15,6 +14,8 @@ from gpuguide.spec.model import Model
 from gpuguide.units import BANDS, MILLION
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gpuguide.decide.decision import Decision
 
 SURE = 0.95

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from gpuguide.decide.market import age_badge, outcomes, scarcity
 from gpuguide.show.html import Html, join, tag
 from gpuguide.text import Text
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gpuguide.decide.decision import Decision
 
 CONVERTED = re.compile(r"converted from (?P<currency>[A-Z]{3})")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console, JustifyMethod
 from rich.progress import Progress
 from rich.table import Table
@@ -18,6 +17,8 @@ from gpuguide.text import Text
 from gpuguide.units import HOUR
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gpuguide.decide.decision import Decision
 
 
@@ -45,6 +46,8 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
     console.print(steps, style="dim", highlight=False)
     rows = decision.ranking.head(top)
     if include_rejected:
+        import pandas as pd
+
         rows = pd.concat([rows, decision.rejected.head(top)], ignore_index=True)
     if len(rows):
         console.print(_offers_table(rows, text, serving=scenario.workload == "serve"))
@@ -107,6 +110,8 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     plan = {name: value for name, value in found["plan"].items() if value not in (0, 1, "none", False)}
     console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
     if found.get("phases"):
+        import pandas as pd
+
         print_told(phase_columns(pd.DataFrame(found["phases"]), text), text)
 
 
