@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from gpuguide.decide.decision import Decision
 from gpuguide.errors import NotModelled
@@ -12,6 +13,9 @@ from gpuguide.estimate.media import is_diffusion
 from gpuguide.spec.job import MediaJob
 from gpuguide.spec.model import MediaModel
 from gpuguide.units import BANDS, TYPICAL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS = ("weights", "activations", "reserved")
 """What a phase of a diffusion pipeline holds; it has no other part."""
@@ -38,6 +42,8 @@ def phases(decision: Decision) -> pd.DataFrame:
     NotModelled
         For jobs without such phases.
     """
+    import pandas as pd
+
     model, job = decision.question.model, decision.question.job
     generates = isinstance(job, MediaJob) and job.method == "generate"
     if not isinstance(model, MediaModel) or not isinstance(job, MediaJob) or not (generates and is_diffusion(model)):
