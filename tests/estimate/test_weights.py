@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpuguide.catalog.formats import rows_by_name
 from gpuguide.catalog.models import Models
 from gpuguide.catalog.package import data_folder, read_table
-from gpuguide.estimate.weights import recurrent_params, stored_weights, weight_bytes_per_gpu
+from gpuguide.estimate.weights import recurrent_params, replicated_bytes, stored_weights, weight_bytes_per_gpu
 from gpuguide.spec.plan import Plan
 from gpuguide.spec.precision import WeightFormat
 from gpuguide.units import GB, GIB
@@ -147,3 +147,85 @@ def test_array_of_plans_equals_one_by_one():
     ]
 
     np.testing.assert_allclose(np.ravel(together), alone)
+
+
+STAGES = [  # layers of 32 on the fullest stage, whether it holds a table beside them, stages
+    pytest.param(32, 2, 1.0, id="one stage: both tables"),
+    pytest.param(16, 1, 2.0, id="two: one table each"),
+    pytest.param(11, 1, 3.0, id="three: 11 + table, 11, 10 + table"),
+    pytest.param(7, 0, 5.0, id="five: the odd two in the middle weigh more than a table"),
+    pytest.param(8, 1, 4.0, id="four"),
+]
+
+
+@pytest.mark.parametrize(("layers", "tables", "stages"), STAGES)
+def test_stages_by_hand(layers, tables, stages):
+    """Llama 3.1 8B in 16 bit: whole layers, embedding on the first stage, head on the last."""
+    model = MODELS.get("llama-3.1-8b")
+    layer, table = 2 * model.params_linear / 32, 2 * model.params_embedding
+    found = weight_bytes_per_gpu(model=model, weight_format=FORMATS["bf16"], plan=Plan(pipeline_parallel=stages))
+    beside = [few * layer + extra * table for few, extra in ((layers, tables), (layers, 0), (32 // stages, 1))]
+
+    assert float(found) == pytest.approx(max(beside) if stages > 1 else beside[0])
+
+
+def test_stages_of_a_mixture_by_hand():
+    """Qwen3 30B has experts in every layer; DeepSeek-V3 three dense layers first: its first of 61 / 4 holds 12 with."""
+    for name, dense in (("qwen3-30b-a3b", 0), ("deepseek-v3", 3)):
+        model, form = MODELS.get(name), FORMATS["bf16"]
+        stored = stored_weights(model=model, weight_format=form)
+        extra = replicated_bytes(model=model, weight_format=form, tensor_parallel=np.float64(1.0))
+        few = model.layers // 4
+        layer, experts = (stored.blocks + extra) / model.layers, stored.experts / model.moe_layers
+        first = weight_bytes_per_gpu(model=model, weight_format=form, plan=Plan(pipeline_parallel=4.0), stage="first")
+        assert float(first) == pytest.approx(stored.embedding + stored.vision + few * layer + (few - dense) * experts)
+        last = stored.head + few * (layer + experts)
+        middle = (few + (model.layers % 4 > 0)) * (layer + experts)
+        whole = weight_bytes_per_gpu(model=model, weight_format=form, plan=Plan(pipeline_parallel=4.0))
+        assert float(whole) == pytest.approx(max(float(first), last, middle))
+
+
+def test_what_every_rank_holds_by_hand():
+    """Routers in 16 bit; a KV head for each rank beyond the eight; latents down, and up again absorbed."""
+    llama, form = MODELS.get("llama-3.1-8b"), FORMATS["bf16"]
+    assert replicated_bytes(model=llama, weight_format=form, tensor_parallel=8.0) == 0.0
+    assert replicated_bytes(model=llama, weight_format=form, tensor_parallel=16.0) == 2 * 4096 * 128 * 0.5 * 32 * 2
+    moe = MODELS.get("qwen3-30b-a3b")  # 4 KV heads
+    router = 2048 * 128 * 48 * 2 * 7 / 8
+    heads = 2 * 2048 * 128 * 0.5 * 48 * 2
+    assert replicated_bytes(model=moe, weight_format=form, tensor_parallel=8.0) == router + heads
+    deepseek = MODELS.get("deepseek-v3")
+    router = 7168 * 256 * 58 * 2 * 7 / 8
+    down = 7168 * (1536 + 512 + 64) * 61 * 2 * 7 / 8
+    up = 512 * 128 * (128 + 128) * 61
+    held = replicated_bytes(model=deepseek, weight_format=form, tensor_parallel=8.0)
+    assert held == pytest.approx(router + down + up * 2 / 8)
+    packed = FORMATS["Q8_0"]
+    gguf = replicated_bytes(model=deepseek, weight_format=packed, tensor_parallel=8.0)
+    assert gguf == pytest.approx(router + down / 2 * packed.bytes_per_weight)
+
+
+def test_mixers_by_hand():
+    """What blocks hold beyond MLPs and experts, shared by the layers that mix; Qwen3.5 27B: 48 of 64 recur."""
+    model = MODELS.get("qwen3.5-27b")
+    mlp = 3 * model.hidden * model.layers * model.ffn
+
+    assert recurrent_params(model=model) == pytest.approx((model.params_linear - mlp) * 48 / 64)
+    jamba = MODELS.get("jamba-v0.1")
+    mlp = 3 * jamba.hidden * (jamba.layers - jamba.moe_layers) * jamba.ffn
+    mixers = jamba.params_linear - jamba.params_routed_experts - mlp
+    mixing = jamba.layers_full + jamba.layers_recurrent
+    assert jamba.is_moe
+    assert recurrent_params(model=jamba) == pytest.approx(mixers * jamba.layers_recurrent / mixing)
+
+
+def test_a_mixture_on_ranks_by_hand():
+    """Expert parallel deals out whole experts: 128 over 3 ranks are 43; attention data parallel splits nothing else."""
+    model, form = MODELS.get("qwen3-30b-a3b"), FORMATS["bf16"]
+    stored = stored_weights(model=model, weight_format=form)
+    rest = stored.embedding + stored.head + stored.blocks
+    dealt = weight_bytes_per_gpu(model=model, weight_format=form, plan=Plan(expert_parallel=3.0))
+    assert float(dealt) == pytest.approx(rest + stored.experts * 43 / 128)
+    plan = Plan(tensor_parallel=4.0, expert_parallel=4.0)
+    each = weight_bytes_per_gpu(model=model, weight_format=form, plan=plan, attention_data_parallel=True)
+    assert float(each) == pytest.approx(rest + stored.experts / 4)

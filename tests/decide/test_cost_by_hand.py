@@ -1,0 +1,85 @@
+"""Bills of runs and months part by part, worked out by hand."""
+
+import numpy as np
+import pytest
+
+from gpuguide.decide.billing import rounding_after_interruption
+from gpuguide.decide.cost import TEXT_BYTES_PER_TOKEN, run_cost, serving_cost
+from gpuguide.spec.scenario import Scenario
+from tests.decide.cost_cases import HOUR, PLAIN, an_offer, cost_of, serve
+
+
+def test_a_run_by_hand():
+    """3 sessions of 2 h, 5 min to start, 10 forgotten after each, by the hour: 9 hours on the bill for 6.75 used."""
+    forgetful = PLAIN.replace(cost_idle_minutes_per_session=(10.0, 10.0, 10.0))
+    offer = an_offer(2.0, billing_granularity_s=HOUR, volume_usd_per_gb_month=0.073)
+    cost = cost_of(
+        offer, forgetful, work_h=6.0, sessions=3, setup_minutes=5, storage_gb=100.0, needs_checkpoints=False, tokens=2e6
+    )
+    hours = 6 + 3 * 5 / 60
+
+    assert cost.compute[1, 0] == pytest.approx(12.0)
+    assert cost.setup[1, 0] == pytest.approx(2 * 0.25)
+    assert cost.idle[1, 0] == pytest.approx(2 * 0.5)
+    assert cost.rounding[1, 0] == pytest.approx(2 * (9 - 6.75))
+    assert cost.storage[1, 0] == pytest.approx(100 * 0.073 * hours / 730)
+    assert cost.billed_hours[1, 0] == pytest.approx(9.0)
+    assert cost.wall_hours[1, 0] == pytest.approx(hours)
+    assert cost.usd_per_million_tokens[1, 0] == pytest.approx(cost.total[1, 0] / 2)
+    assert cost.usd_per_useful_gpu_hour[1, 0] == pytest.approx(cost.total[1, 0] / 6)
+
+
+def test_what_a_run_keeps_and_takes_out():
+    """Weights, data and the checkpoints kept lie on the volume; the result, or else the weights, leave it."""
+    kept = PLAIN.value("cost_checkpoints_kept")
+    offer = an_offer(1.0, volume_usd_per_gb_month=0.73, egress_usd_per_gb=0.1)
+
+    def cost(result=None, checkpoints=True):
+        return run_cost(
+            work_s=np.full((3, 1), HOUR), offers=offer, scenario=Scenario(setup_minutes=0.0), checkpoint_bytes=2e9,
+            weight_bytes=10e9, data_bytes=5e9, needs_checkpoints=checkpoints, assumptions=PLAIN, result_bytes=result,
+        )  # fmt: skip
+
+    hours = cost().wall_hours[1, 0]
+    assert cost().storage[1, 0] == pytest.approx((15 + 2 * kept) * 0.73 * hours / 730)
+    assert cost(checkpoints=False).storage[1, 0] == pytest.approx(15 * 0.73 / 730)
+    assert cost().egress[1, 0] == pytest.approx(10 * 0.1)
+    assert cost(result=3e9).egress[1, 0] == pytest.approx(3 * 0.1)
+
+
+def test_a_month_of_serving_by_hand():
+    """Text that leaves: 4 bytes a token of 788.4 million; weights of 16 GB lie on the volume all month."""
+    offer = an_offer(2.0, volume_usd_per_gb_month=0.1, egress_usd_per_gb=0.09)
+    cost = serve(offer, PLAIN, storage_gb=None, egress_gb=None)
+
+    assert cost.storage[1, 0] == pytest.approx(16 * 0.1)
+    assert cost.egress[1, 0] == pytest.approx(788.4e6 * TEXT_BYTES_PER_TOKEN / 1e9 * 0.09)
+    assert cost.billed_hours[1, 0] == pytest.approx(730.0)
+    assert cost.wall_hours[1, 0] == 730.0
+    assert cost.usd_per_useful_gpu_hour[1, 0] == pytest.approx(cost.total[1, 0] / (0.3 * 730))
+
+
+def test_a_month_on_spot_by_hand():
+    """Taken away 14.6 times: each restart is paid, and half an hour of a begun one is not worked."""
+    offer = an_offer(1.0, pricing="spot", billing_granularity_s=HOUR)
+    cost = serve(offer, PLAIN, interruptions_per_hour=0.02, setup_minutes=6.0)
+    away = 0.02 * 730
+
+    assert cost.interruptions[1, 0] == pytest.approx(away * 0.1)
+    assert cost.setup[1, 0] == pytest.approx(0.1)
+    lost = float(np.asarray(rounding_after_interruption(rate_per_s=0.02 / HOUR, granularity_s=HOUR)))
+    whole = np.ceil(730 + away * 0.1 + 0.1) - (730 + away * 0.1 + 0.1)
+    assert cost.rounding[1, 0] == pytest.approx(whole + away * lost / HOUR)
+    assert cost.billed_hours[1, 0] == pytest.approx(cost.total[1, 0])
+
+
+def test_items_instead_of_tokens():
+    """Two pictures a second of 730 h at 30 %: 1.5768 million for 1,460."""
+    scenario = Scenario(workload="serve", load="office", setup_minutes=0.0, storage_gb=0.0)
+    cost = serving_cost(
+        offers=an_offer(2.0), scenario=scenario, weight_bytes=0.0, assumptions=PLAIN, items_per_s=np.full((3, 1), 2.0)
+    )
+
+    assert cost.usd_per_1000_items[1, 0] == pytest.approx(1460 / (2 * 0.3 * 730 * 3.6))
+    assert cost.usd_per_million_tokens is None
+    assert cost.egress[1, 0] == 0.0
