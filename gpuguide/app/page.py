@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from gpuguide.app.own_model import OwnModel
 from gpuguide.app.panel import Panel
 from gpuguide.app.shell import Shell, html, may_open
 from gpuguide.catalog.carried import carried
+from gpuguide.catalog.resolve import row_named
+from gpuguide.decide.market import filters
 from gpuguide.errors import GuideError
 from gpuguide.show import verdict
 from gpuguide.show.html import join
@@ -83,7 +85,7 @@ class Page(Shell):
         changes = dict(message.get("values") or {})
         wrong: GuideError | None = None
         if message.get("link"):
-            changes, wrong = readable(changes)
+            changes, wrong = readable(changes, self._named)
             try:
                 may_open(changes.get("model"), self.catalog.models)
             except GuideError as error:  # all else in the link still counts
@@ -121,6 +123,13 @@ class Page(Shell):
         except Exception:
             self.panel.hold(before)
             raise
+
+    def _named(self, scenario: Scenario) -> None:
+        """Refuse names that no table has, so that all else in a link still counts."""
+        if scenario.model_fields_set & {"gpu", "providers", "offer_kinds", "countries"}:
+            filters(self.catalog.market, scenario, known_gpus=set(scenario.gpu) <= set(self.catalog.gpus))
+        row_named("engine", scenario.engine, self.catalog.engines)
+        row_named("optimizer", scenario.optimizer, self.catalog.optimizers)
 
     # ---- from a Scenario to the picture ------------------------------------------------------------------------------
 
@@ -219,13 +228,15 @@ class Page(Shell):
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 
-def readable(given: Mapping[str, Any]) -> tuple[dict[str, Any], GuideError | None]:
-    """Values of a link that a Scenario can have, and the first that it cannot."""
+def readable(
+    given: Mapping[str, Any], check: Callable[[Scenario], None] = lambda scenario: None
+) -> tuple[dict[str, Any], GuideError | None]:
+    """Values of a link that a Scenario can have, and the first that it cannot; `check` may refuse more."""
     good: dict[str, Any] = {}
     wrong: GuideError | None = None
     for key, value in given.items():
         try:
-            Scenario.from_mapping({key: value})
+            check(Scenario.from_mapping({key: value}))
         except GuideError as error:
             wrong = wrong or error
         else:

@@ -233,3 +233,12 @@ def test_providers_and_countries_go_by_their_names():
     assert "Google Cloud" in page.panel.fields["providers"]._boxes.value
     assert "Almanya" in page.panel.fields["countries"]._boxes.value
     assert 'value="gcp"' in page.panel.fields["providers"]._boxes.value
+
+
+@pytest.mark.parametrize("key", ["gpu", "providers", "countries", "offer_kinds", "engine", "optimizer"])
+def test_one_wrong_name_in_a_link_leaves_the_rest(key):
+    """A link with one misspelt name would lose all its other settings."""
+    page = page_of("memory")
+    page.browser.search = f"?{key}=no-such-name&concurrency=32"
+    assert "no-such-name" in page._error.value
+    assert page.scenario.concurrency == 32

@@ -20,6 +20,35 @@ DRAWN = "[...document.querySelectorAll('.gg-chart > div:not(.gg-tools)')].every(
 HARMLESS = ("@jupyterlab/docmanager", "Unsatisfied version", "No satisfying version")
 """Voila's front end was built against an older JupyterLab, and its module loader says so."""
 
+# Text that is cut off: its box is smaller than its words, and nothing lets the reader scroll to them.
+CLIPPED = """() => [...document.querySelectorAll(
+    '.gg h1, .gg h2, .gg p, .gg dt, .gg dd, .gg button, .gg li, .gg label, .gg a, .gg th')]
+  .filter((box) => box.checkVisibility() && !box.closest('.gg-names') && getComputedStyle(box).overflow !== 'visible'
+    && (box.scrollWidth > box.clientWidth + 2 || box.scrollHeight > box.clientHeight + 2))
+  .map((box) => box.outerHTML.slice(0, 120))"""
+# Boxes of one column that lie over each other.
+OVERLAPS = """() => {
+  const boxes = [...document.querySelectorAll('.gg-card, .gg-tile, .gg-field > *')]
+    .filter((box) => box.checkVisibility());
+  const places = boxes.map((box) => box.getBoundingClientRect());
+  const found = [];
+  for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length; j++) {
+    if (boxes[i].contains(boxes[j]) || boxes[j].contains(boxes[i])) continue;
+    const width = Math.min(places[i].right, places[j].right) - Math.max(places[i].left, places[j].left);
+    const height = Math.min(places[i].bottom, places[j].bottom) - Math.max(places[i].top, places[j].top);
+    if (width > 2 && height > 2 && !boxes[i].closest('.gg-side') === !boxes[j].closest('.gg-side'))
+      found.push(boxes[i].className + ' / ' + boxes[j].className);
+  }
+  return found;
+}"""
+TICKS_OVERLAP = """() => [...document.querySelectorAll('.gg-chart .xaxislayer-above')].flatMap((axis) => {
+  const places = [...axis.querySelectorAll('text')]
+    .filter((tick) => !tick.getAttribute('transform')?.includes('rotate(-'))
+    .map((tick) => tick.getBoundingClientRect()).sort((a, b) => a.left - b.left);
+  return places.slice(1).filter((place, index) => place.left < places[index].right - 1)
+    .map((place) => Math.round(place.left));
+})"""
+
 
 class Server:
     """The suite as `gpuguide app` serves it."""
@@ -110,6 +139,11 @@ class Visit:
         before = page.evaluate("Number(document.documentElement.dataset.ggTick)")
         action()
         page.wait_for_function(f"Number(document.documentElement.dataset.ggTick) > {before}", timeout=30_000)
+
+    def flaws(self, page: Page) -> dict[str, list[str]]:
+        """What is cut off, or lies over something else."""
+        scripts = {"clipped": CLIPPED, "overlap": OVERLAPS, "ticks": TICKS_OVERLAP}
+        return {what: found for what, script in scripts.items() if (found := page.evaluate(script))}
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not any(harmless in message.text for harmless in HARMLESS):

@@ -13,35 +13,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
-# Text that is cut off: its box is smaller than its words, and nothing lets the reader scroll to them.
-CLIPPED = """() => [...document.querySelectorAll(
-    '.gg h1, .gg h2, .gg p, .gg dt, .gg dd, .gg button, .gg li, .gg label, .gg a, .gg th')]
-  .filter((box) => box.checkVisibility() && !box.closest('.gg-names') && getComputedStyle(box).overflow !== 'visible'
-    && (box.scrollWidth > box.clientWidth + 2 || box.scrollHeight > box.clientHeight + 2))
-  .map((box) => box.outerHTML.slice(0, 120))"""
-# Boxes of one column that lie over each other.
-OVERLAPS = """() => {
-  const boxes = [...document.querySelectorAll('.gg-card, .gg-tile, .gg-field > *')]
-    .filter((box) => box.checkVisibility());
-  const places = boxes.map((box) => box.getBoundingClientRect());
-  const found = [];
-  for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length; j++) {
-    if (boxes[i].contains(boxes[j]) || boxes[j].contains(boxes[i])) continue;
-    const width = Math.min(places[i].right, places[j].right) - Math.max(places[i].left, places[j].left);
-    const height = Math.min(places[i].bottom, places[j].bottom) - Math.max(places[i].top, places[j].top);
-    if (width > 2 && height > 2 && !boxes[i].closest('.gg-side') === !boxes[j].closest('.gg-side'))
-      found.push(boxes[i].className + ' / ' + boxes[j].className);
-  }
-  return found;
-}"""
-TICKS_OVERLAP = """() => [...document.querySelectorAll('.gg-chart .xaxislayer-above')].flatMap((axis) => {
-  const places = [...axis.querySelectorAll('text')]
-    .filter((tick) => !tick.getAttribute('transform')?.includes('rotate(-'))
-    .map((tick) => tick.getBoundingClientRect()).sort((a, b) => a.left - b.left);
-  return places.slice(1).filter((place, index) => place.left < places[index].right - 1)
-    .map((place) => Math.round(place.left));
-})"""
-
 
 def untranslated(words: str) -> list[str]:
     """Keys of texts, or of their groups, that stand where a text should."""
@@ -66,9 +37,7 @@ def test_page(visit, name, language):
             state = f"{width} {scheme}"
             if page.evaluate("document.documentElement.scrollWidth") > width:
                 findings[state, "scrolls sideways"] = page.evaluate("document.documentElement.scrollWidth")
-            for what, script in (("clipped", CLIPPED), ("overlap", OVERLAPS), ("ticks", TICKS_OVERLAP)):
-                if found := page.evaluate(script):
-                    findings[state, what] = found
+            findings |= {(state, what): found for what, found in visit.flaws(page).items()}
             if (width, scheme) not in ((1280, "light"), (390, "dark")):
                 continue
             run = "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })"
