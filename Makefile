@@ -2,7 +2,9 @@
 # make test    create .venv, install what tests need (a browser too), run everything that CI runs
 # make fast    the same without kernels and browser        make lint    only the static checks
 # make bench   time the estimates                          make lock    resolve requirements.lock anew
+# make hub     try deploy/jupyterhub_config.py with a real JupyterHub and a browser, in an environment of its own
 # make docs    write the produced parts of README and docs anew
+# make coverage  share of branches that tests take     make mutation  share of small errors that they notice
 # make clean   remove .venv and caches
 #
 # Needs Python 3.11 or newer, make and git. Another interpreter: make app PYTHON=/path/to/python3.12
@@ -25,7 +27,7 @@ export UV_NATIVE_TLS = 1
 # Compiled at once, as pip does it: imports are three times as slow where Python may not write its caches later.
 INSTALL = $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: app test fast lint bench docs lock browser clean
+.PHONY: app test fast lint bench hub docs coverage mutation lock browser clean
 .DEFAULT_GOAL := app
 
 app: $(VENV)/app.stamp
@@ -45,8 +47,23 @@ lint: $(VENV)/test.stamp
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-columns=min,median,max,rounds
 
+# JupyterHub is no part of the lock: a hub brings its own, beside what the lock fixes.
+hub: $(VENV)/test.stamp browser
+	@test -x build/hub/bin/python || $(BIN)/python -m venv build/hub
+	$(UV) pip install --quiet --python build/hub/bin/python --constraint requirements.lock --build-constraint requirements.lock \
+		--group test --editable '.[$(EXTRAS)]' jupyterhub configurable-http-proxy
+	build/hub/bin/python -m pytest -q -m hub tests/deploy/test_hub.py
+
 docs: $(VENV)/test.stamp
 	$(BIN)/python tools/docs.py
+
+coverage: $(VENV)/test.stamp
+	$(BIN)/python tools/branches.py
+
+# Not in the lock: nothing else needs it, and it brings a text interface of its own along.
+mutation: $(VENV)/test.stamp
+	$(INSTALL) --constraint requirements.lock 'mutmut==3.8.1'
+	$(BIN)/python tools/mutation.py
 
 browser: $(VENV)/test.stamp
 	@sh tools/browser.sh $(BIN)/playwright
