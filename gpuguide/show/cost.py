@@ -169,8 +169,10 @@ def _list_price(decision: Decision, best: Mapping[str, Any]) -> float | None:
         return None
     offers = decision.question.offers
     same = np.ones(len(offers), dtype=np.bool_)
-    for column in ("provider", "instance_type", "region", "nodes", "kind"):
+    for column in ("provider", "gpu", "gpus", "nodes", "region", "kind"):
         same &= offers[column].to_numpy() == best[column]
     same &= offers["pricing"].to_numpy() == "on_demand"
+    very = same & (offers["instance_type"].to_numpy() == best["instance_type"])
+    same = very if very.any() else same  # some providers give spot machines a name of their own
     prices = offers["usd_per_hour"].to_numpy(np.float64)[same]
     return float(prices.min()) if len(prices) and prices.min() > float(best["usd_per_hour"]) else None

@@ -171,9 +171,7 @@ def plan_list(decision: Decision, text: Text) -> Html:
         items.append([tag("dt", text(f"plan.{key}")), tag("dd", text("option.yes") if value is True else shown)])
     if "data_needed_bytes_per_s" in best:
         needed, available = (text.memory(best[f"data_{name}_bytes_per_s"]) for name in ("needed", "available"))
-        source = text.name("option.data_source", decision.scenario.data_source)
-        said = text("plan.reads", needed=needed, available=available, source=source)
-        items.append([tag("dt", text("plan.data")), tag("dd", said)])
+        items.append([tag("dt", text("plan.data")), tag("dd", text("plan.reads", needed=needed, available=available))])
     return tag("dl", items, class_="gg-plan") if items else empty(text("plan.plain"))
 
 
