@@ -92,7 +92,7 @@ def format_columns(table: pd.DataFrame, decision: Decision, text: Text) -> list[
         return Said(name, "" if row["engine"] == engine else other)
 
     def offer(row: dict[Any, Any]) -> Said:
-        return Said(machine_name(row["gpu"], row["gpus"], row["nodes"]), str(row["provider"]))
+        return Said(machine_name(row["gpu"], row["gpus"], row["nodes"]), text.name("option.providers", row["provider"]))
 
     def amount(key: str) -> list[Said]:
         return known(lambda row: Said(text.money(row[key])))
@@ -146,7 +146,7 @@ def _format_words(row: dict[Any, Any], text: Text) -> str:
         "chart.format_point",
         format=text.name("option.weight_format", row["weight_format"]),
         machine=machine_name(row["gpu"], row["gpus"], row["nodes"]),
-        provider=row["provider"],
+        provider=text.name("option.providers", row["provider"]),
         need=text.memory(row["need_bytes"]),
         rate=text.number(row["tokens_per_s_typical"]),
         token=text.duration(row["tpot_s_typical"]),

@@ -82,7 +82,9 @@ def curve_columns(curves: pd.DataFrame, text: Text) -> list[Told]:
     rows = curves.to_dict("records")
     first = ~curves["place"].duplicated()
     machines = [
-        Said(machine_name(row["gpu"], row["gpus"], row["nodes"]), str(row["provider"])) if new else Said("")
+        Said(machine_name(row["gpu"], row["gpus"], row["nodes"]), text.name("option.providers", row["provider"]))
+        if new
+        else Said("")
         for row, new in zip(rows, first, strict=True)
     ]
     notes = {(True, True): "chart.yours_full", (True, False): "chart.yours", (False, True): "chart.full"}
@@ -154,7 +156,7 @@ def _point(machine: str, row: dict[Any, Any], text: Text) -> str:
     return text(
         "chart.curve_point",
         machine=machine,
-        provider=row["provider"],
+        provider=text.name("option.providers", row["provider"]),
         count=row["concurrency"],
         requests=text.count(row["concurrency"]),
         rate=text.number(row["tokens_per_s_typical"]),

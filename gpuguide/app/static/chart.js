@@ -75,6 +75,7 @@ function render({ model, el }) {
     const style = getComputedStyle(figure);
     const { data, layout: wanted, narrow, turn } = model.get("figure");
     const layout = coloured(wanted, style), traces = coloured(data, style);
+    for (const [name, axis] of Object.entries(layout)) if (/^[xy]axis/.test(name) && axis.title) axis.title.font ??= { size: 13 };
     if (turn && width >= turn.from) upright(traces, layout, turn.height, width);
     if (width < 480 && narrow) Object.entries(coloured(narrow, style)).forEach(([path, value]) => {
       const keys = path.split(".");
