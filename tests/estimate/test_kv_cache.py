@@ -149,3 +149,20 @@ def test_array_equals_one_by_one():
         together, [cache_bytes_per_sequence(model=model, tokens=t, bytes_per_element=2) for t in tokens]
     )
     np.testing.assert_array_equal(back, tokens)
+
+
+KEPT = [  # tokens kept of 1,000, arguments
+    pytest.param(1000, {"window": None}, id="no window"),
+    pytest.param(128, {"window": 128}, id="a window"),
+    pytest.param(1000, {"window": 128, "policy": "full"}, id="an engine that keeps all"),
+    pytest.param(128 + 512, {"window": 128, "policy": "window+chunk", "chunk_tokens": 512.0}, id="a chunk beside it"),
+    pytest.param(1008, {"window": None, "page_tokens": 16.0}, id="whole pages"),
+    pytest.param(144, {"window": 128, "page_tokens": 16.0}, id="a window lies across one page more"),
+    pytest.param(130, {"window": 128, "page_tokens": 2.0}, id="pages of two"),
+]
+
+
+@pytest.mark.parametrize(("expected", "asked"), KEPT)
+def test_kept_tokens_by_hand(expected, asked):
+    """A window that slides across its pages touches one more than it fills."""
+    assert kept_tokens(**({"tokens": 1000.0, "policy": "window"} | asked)) == expected

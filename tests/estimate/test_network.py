@@ -118,3 +118,15 @@ def test_the_next_stage_on_another_machine_is_further():
     far = network.send_s(message_bytes=64 * MIB, nodes=nodes, across=1.0)
 
     assert far[0] > 3 * near[0]
+
+
+def test_what_leaves_the_machine_by_hand():
+    """Of 16 ranks' equal shares, half go to the other machine; 8 ranks send nothing there."""
+    nodes = machines(("H100-SXM", 8, 2))
+    asked = {"message_bytes": 1e9, "ranks": 16.0, "nodes": nodes}
+
+    np.testing.assert_allclose(
+        network.all_to_all_s(**asked), network.all_to_all_s(**asked, away_bytes=1e9 * (16 - 8) / 16)
+    )
+    inside = asked | {"ranks": 8.0}
+    np.testing.assert_allclose(network.all_to_all_s(**inside), network.all_to_all_s(**inside, away_bytes=0.0))

@@ -67,3 +67,18 @@ def test_what_binds(name, parts, prompts, short):
     step = Step(**{part: np.full((3, 1, 1), value) for part, value in zip(names, parts, strict=True)})
     found = queueing.binding(step=step, prefill_share_s=prompts, short_of_room=np.array(short))
     assert set(found.ravel()) == {name}
+
+
+WAITS = [  # waiting over one prompt's time: requests, stay [s], share that starts together
+    pytest.param(0.4 / (2 * 0.6) + 0.25 * 4, 5.0, 1.0, 0.25, id="busy two fifths of the time, four others"),
+    pytest.param(0.9 / (2 * 0.1), 100.0, 1.0, 0.0, id="busier than is followed"),
+    pytest.param(0.0, 0.5, 1.0, 0.25, id="nobody else"),
+]
+
+
+@pytest.mark.parametrize(("expected", "running", "stay", "burst"), WAITS)
+def test_prompts_ahead_by_hand(expected, running, stay, burst):
+    """A queue with one server and equal times: busy / (2 (1 - busy)), and those of the burst that go first."""
+    found = queueing.prompts_ahead_s(prefill_s=0.1, running=running, stay_s=stay, burst=burst)
+
+    assert found == pytest.approx(0.1 * expected)

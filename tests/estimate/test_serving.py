@@ -221,3 +221,39 @@ def test_static_batch_is_prompts_then_steps():
     asked = job("tensorrt-llm", "fp16", prompt_tokens=128.0, output_tokens=128.0, concurrency=384.0)
     found = static_batch_tokens_per_s(**question("llama-2-7b", asked, Plan(), machines(("A100-80GB-SXM", 1))))
     assert typical(found) == pytest.approx(5586, rel=0.25)
+
+
+def test_open_load_is_a_closed_load_that_finds_the_others():
+    """Little's law: at a rate of requests the batch is that of one more request than the rate times the stay."""
+    for rate in (0.2, 2.0, 6.0):
+        asked = job(requests_per_s=rate, concurrency=None)
+        opened = served("llama-3.1-8b", asked, room=40 * GB)
+        running = typical(opened.running)
+        closed = served("llama-3.1-8b", job(concurrency=running + 1.0), room=40 * GB)
+        stay_s = typical(closed.running) * 256 / typical(closed.tokens_per_s)
+
+        assert typical(opened.tpot_s) == pytest.approx(typical(closed.tpot_s), rel=1e-3)
+        assert running == pytest.approx(rate * stay_s, rel=1e-3)
+        assert typical(opened.tokens_per_s) == pytest.approx(rate * 256, rel=1e-3)
+
+
+def test_prefill_rate_of_all_replicas_by_hand():
+    """Tokens of a prompt over the time it adds to shared passes, from four replicas at once."""
+    one = served("llama-3.1-8b", job(), plans((1, 1, 1)), machines(("H100-SXM", 8)))
+    four = served("llama-3.1-8b", job(concurrency=4.0), plans((1, 1, 4)), machines(("H100-SXM", 8)))
+
+    assert typical(four.prefill_tokens_per_s) == pytest.approx(4 * typical(one.prefill_tokens_per_s))
+    assert typical(four.replicas) == 4.0
+
+
+def test_exactly_full_is_not_short_of_room():
+    """As many requests as there is room for do not wait; one more does."""
+    asked = job(concurrency=1e6)
+    most = typical(served("llama-3.1-8b", asked, room=10 * GB).running)
+    full = served("llama-3.1-8b", job(concurrency=most), room=10 * GB)
+    over = served("llama-3.1-8b", job(concurrency=most + 1), room=10 * GB)
+
+    assert typical(full.queue_s) == 0.0
+    assert "kv_room" not in set(full.bound.ravel())
+    assert typical(over.queue_s) == pytest.approx(256 / typical(over.tokens_per_s))
+    assert set(over.bound.ravel()) == {"kv_room"}
