@@ -81,7 +81,9 @@ def scatter(rows: pd.DataFrame, text: Text, said: Callable[[float], str], chosen
         )  # fmt: skip
     layout = figures.layout_of(text, height=440)
     every = pd.concat([rows["measured"], rows["typical"]]) if len(rows) else np.ones(1)
-    axis = figures.log_axis(every, said)
+    # Round numbers of bytes are no round numbers of GiB.
+    ticks = [2.0**power for power in range(10, 50)] if said == text.memory else None
+    axis = figures.log_axis(every, said, ticks)
     layout["xaxis"] |= {"title": {"text": text("accuracy.measured")}, **axis}
     layout["yaxis"] |= {"title": {"text": text("accuracy.estimated")}, **axis}
     return figures.figure(data, layout, text("accuracy.scatter_label", count=len(rows)))

@@ -48,7 +48,7 @@ function upright(traces, layout, height, width) {
     if (trace.hovertemplate) trace.hovertemplate = trace.hovertemplate.replace(/%\{([xy])/g, (_, axis) => `%{${axis === "x" ? "y" : "x"}`);
     if (trace.marker?.symbol === "line-ns") Object.assign(trace.marker, { symbol: "line-ew", size: Math.min(trace.marker.size, Math.max(4, step - 1)) });
   }
-  [layout.xaxis, layout.yaxis] = [{ ...layout.yaxis, tickangle: -55, tickfont: { size: 10.5 }, dtick: Math.max(1, Math.ceil(12 / step)), range: [...layout.yaxis.range].reverse() }, layout.xaxis];
+  [layout.xaxis, layout.yaxis] = [{ ...layout.yaxis, tickangle: -55, tickfont: { size: 10.5 }, dtick: Math.max(1, Math.ceil(15 / step)), range: [...layout.yaxis.range].reverse() }, layout.xaxis];
   layout.height = height;
 }
 
