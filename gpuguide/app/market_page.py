@@ -14,7 +14,7 @@ from gpuguide.app.declaration import Card
 from gpuguide.app.location import write_query
 from gpuguide.app.page import XLSX, readable
 from gpuguide.app.panel import Panel
-from gpuguide.app.shell import Shell, html
+from gpuguide.app.shell import Shell, html, served
 from gpuguide.catalog.trend import history
 from gpuguide.decide.market import KINDS, filters
 from gpuguide.show import market, trend
@@ -87,7 +87,14 @@ class MarketPage(Shell):
         if wrong is not None:
             self._say(wrong)
 
+    def _arrived(self, search: str | None) -> None:
+        super()._arrived(search)
+        if not self._views["offers"].packed:
+            self.panel.emit()
+
     def _ask(self, scenario: Scenario) -> None:
+        if served() and self.browser.search is None:
+            return  # the address and the browser's language come first: the table is sent once
         said = self.panel.given()
         if "offer_kinds" not in said:
             scenario = scenario.model_copy(update={"offer_kinds": KINDS})
