@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuguide.catalog.catalog import load_catalog
 from gpuguide.catalog.config import parse_config
 from gpuguide.catalog.models import Models
 from gpuguide.catalog.typical import typical, with_architecture_keys
@@ -139,3 +140,9 @@ def test_change_that_makes_no_sense_is_refused(values, error):
 def test_default_model():
     """A scenario without a model would be refused."""
     assert asked().name == "llama-3.1-8b"
+
+
+def test_heads_that_do_not_share_keys_evenly_are_refused():
+    """12 heads over 5 KV heads: no model is built so."""
+    with pytest.raises(InvalidScenario, match="divide the 12 attention heads"):
+        load_catalog().resolve(Scenario(workload="lora", params_b=1, num_attention_heads=12, num_key_value_heads=5))

@@ -7,6 +7,7 @@ from gpuguide.catalog.catalog import load_catalog
 from gpuguide.catalog.media import media, media_training
 from gpuguide.decide.fit import NO, VERDICTS, flat
 from gpuguide.decide.media import estimate_media, media_pairs
+from gpuguide.decide.pipeline import decide
 from gpuguide.errors import InvalidScenario
 from gpuguide.estimate.results import PARTS
 from gpuguide.spec.scenario import Question, Scenario
@@ -141,3 +142,33 @@ def test_legal_plans_use_all_gpus():
     np.testing.assert_allclose(
         pairs.plan.data_parallel * pairs.plan.context_parallel, question.shapes.gpus[pairs.shape]
     )
+
+
+FIXED = [
+    pytest.param({"workload": "video", "model": "hunyuanvideo", "context_parallel": 4}, "context_parallel", id="ranks"),
+    pytest.param({"workload": "image", "model": "sdxl", "data_parallel": 8}, "data_parallel", id="copies"),
+    pytest.param({"workload": "full", "model": "sdxl", "zero_stage": 2}, "zero_stage", id="sharding"),
+    pytest.param({"workload": "full", "model": "sdxl", "data_parallel": 8}, "data_parallel", id="replicas"),
+    pytest.param({"workload": "full", "model": "sdxl", "micro_batch": 2}, "micro_batch", id="micro-batch"),
+]
+
+
+@pytest.mark.parametrize(("values", "field"), FIXED)
+def test_what_the_reader_fixes_is_kept(values, field):
+    """A plan with another degree than the one asked for would be launched wrongly."""
+    _, found, _ = ask(**values)
+
+    assert len(found.fit.shape) > 0
+    assert set(np.broadcast_to(getattr(found.fit.plan, field), (len(found.fit.shape),))) == {float(values[field])}
+
+
+def test_checkpoints_are_of_what_is_trained():
+    """Images are kept one by one; adapters are small; all of a denoiser with its states is not."""
+    catalog = load_catalog()
+    paid = {
+        workload: decide(catalog.resolve(Scenario(workload=workload, model="sdxl"))).best["cost_checkpoints_usd"]
+        for workload in ("image", "lora", "full")
+    }
+
+    assert paid["image"] == 0.0
+    assert 0.0 < paid["lora"] < paid["full"]
