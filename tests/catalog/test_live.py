@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuguide.catalog.hunt import _region
-from gpuguide.catalog.live import cache_folder
+from gpuguide.catalog.live import LIVE, META, cache_folder, read_live, read_meta
 
 PLACES = [
     pytest.param("win32", {"LOCALAPPDATA": "/users/me/local"}, "/users/me/local/gpuguide", id="Windows"),
@@ -39,3 +39,13 @@ REGIONS = [
 def test_region_of_a_place(expected, provider, location):
     """Zones taken for regions would never meet the shipped offers of the same region."""
     assert _region(provider, location) == expected
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "\x00\x01", "provider\n"])
+def test_broken_cache_is_no_error(tmp_path, content):
+    """The shipped prices are there."""
+    (tmp_path / LIVE).write_text(content)
+    (tmp_path / META).write_text(content)
+
+    assert read_live(tmp_path).empty
+    assert read_meta(tmp_path) == {}

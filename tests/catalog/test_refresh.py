@@ -10,7 +10,6 @@ import time
 import zipfile
 from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,7 +18,7 @@ pytest.importorskip("gpuhunt")
 
 from gpuguide.catalog import live, offers, trend
 from gpuguide.catalog.gpus import gpus_from_table
-from gpuguide.catalog.live import HISTORY, LIVE, META, cache_folder, read_live, read_meta
+from gpuguide.catalog.live import HISTORY, META, read_live, read_meta
 from gpuguide.catalog.package import read_table
 from gpuguide.catalog.refresh import refresh
 from gpuguide.errors import DataError, GuideError, UnknownName
@@ -384,16 +383,6 @@ def test_import_needs_no_extra():
 # ---- the cache -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "\x00\x01", "provider\n"])
-def test_broken_cache_is_no_error(tmp_path, content):
-    """The shipped prices are there."""
-    (tmp_path / LIVE).write_text(content)
-    (tmp_path / META).write_text(content)
-
-    assert read_live(tmp_path).empty
-    assert read_meta(tmp_path) == {}
-
-
 def test_prices_edited_by_hand_are_checked_again(server, tmp_path, gpus):
     """A cache is a file that anybody can write."""
     run(tmp_path)
@@ -403,12 +392,6 @@ def test_prices_edited_by_hand_are_checked_again(server, tmp_path, gpus):
     own = market[(market["provider"] == "aws") & (market["gpu"] == "H100-SXM") & (market["pricing"] == "on_demand")]
 
     assert own.empty
-
-
-def test_place_of_the_cache():
-    """Another place by a variable; else the system's own."""
-    assert cache_folder({"GPUGUIDE_CACHE": "/x/y"}) == Path("/x/y")
-    assert cache_folder({"XDG_CACHE_HOME": "/x", "LOCALAPPDATA": "/x"}).name == "gpuguide"
 
 
 def test_meta_is_plain_json(server, tmp_path):
