@@ -89,6 +89,7 @@ def limits_table(decision: Decision, text: Text) -> Html:
     except NotModelled:
         return empty(text("table.no_limits"))
     table = table[table["gpu"].isin(decision.by_gpu["gpu"])] if len(decision.by_gpu) else table
+    table = table.sort_values("max_batch", key=lambda most: most < 1, kind="stable")  # what holds nothing comes last
     columns = [
         Column("table.gpu", [str(gpu) for gpu in table["gpu"]]),
         Column("table.usable", [text.memory(value) for value in table["usable_bytes"]], number=True),
