@@ -10,6 +10,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+from playwright.sync_api import expect
 
 from gpuguide import Scenario, decide, load_catalog
 from gpuguide.app.location import read_query
@@ -255,12 +256,14 @@ def test_the_market_is_searched_sorted_and_filtered(visit):
     offers.locator("tbody tr").first.wait_for()
     offers.get_by_role("searchbox").fill("H100-SXM aws")
     rows = offers.locator("tbody tr")
+    expect(offers.get_by_role("status")).to_contain_text("out of")
     found = [row for row in rows.all_inner_texts() if "H100-SXM" in row and "AWS" in row]
     assert len(found) == rows.count() > 1
     offers.get_by_role("button", name="GPU-hour: ").press("Enter")
-    assert offers.locator("th", has_text="GPU-hour").get_attribute("aria-sort") == "descending"
+    expect(offers.locator("th", has_text="GPU-hour")).to_have_attribute("aria-sort", "descending")
     offers.get_by_role("button", name="Filter: Kind").click()
     page.locator(".dtcc-dropdown").get_by_role("button", name="Spot", exact=True).click()
+    expect(rows.filter(has_text="On demand")).to_have_count(0)
     assert {"Spot" in row for row in rows.all_inner_texts()} == {True}
     page.keyboard.press("Escape")
     assert page.locator(".dtcc-dropdown").count() == 0
