@@ -122,6 +122,7 @@ def run_cost(
     market = terms_of(offers, assumptions)
     sessions = float(scenario.sessions)
     work = np.asarray(work_s, dtype=np.float64)
+    zero = np.zeros_like(work)  # brings every part to the shape of the answer
     rate, noticed = interruptions(market, scenario, assumptions)
     start, restart = start_s(
         market, scenario, weight_bytes, checkpoint_bytes, needs_checkpoints, assumptions, copied_bytes=copied_bytes
@@ -136,7 +137,7 @@ def run_cost(
         rate_per_s=rate, notice_s=market.notice_s, noticed_share=noticed, interval_s=scenario.checkpoint_interval_s,
         sessions=sessions, keeps_everything=not needs_checkpoints,
     )  # fmt: skip
-    idle_s = sessions * MINUTE * flat(assumptions, "cost_idle_minutes_per_session") + 0.0 * work
+    idle_s = sessions * MINUTE * flat(assumptions, "cost_idle_minutes_per_session") + zero
     one_session = (run.billed_s + idle_s) / sessions
     on_bill, least_s = _on_bill(one_session, sessions, market)
     rounding_s = (
@@ -144,8 +145,8 @@ def run_cost(
         - sessions * one_session
         + run.interruptions * billing.rounding_after_interruption(rate_per_s=rate, granularity_s=market.step_s)
     )
-    checkpoints_s = run.checkpoints * write if needs_checkpoints else 0.0 * work
-    setup_s = sessions * start + 0.0 * work
+    checkpoints_s = run.checkpoints * write if needs_checkpoints else zero
+    setup_s = sessions * start + zero
     interruptions_s = np.maximum(run.billed_s - work - checkpoints_s - setup_s, 0.0)
     wall_hours = run.wall_s / HOUR
     stopped_hours = (sessions - 1.0) * flat(assumptions, "cost_hours_between_sessions")
@@ -163,7 +164,7 @@ def run_cost(
                 stored_gb=stored_gb, hours=wall_hours + stopped_hours, usd_per_gb_month=market.volume_usd
             )
         ),
-        "egress": egress_of(market, out_gb) + 0.0 * work,
+        "egress": egress_of(market, out_gb) + zero,
         "setup": setup_s * market.usd_per_s,
         "idle": idle_s * market.usd_per_s,
     }
@@ -226,13 +227,14 @@ def serving_cost(
     """
     market = terms_of(offers, assumptions)
     made = np.asarray(tokens_per_s if tokens_per_s is not None else items_per_s, dtype=np.float64)
+    zero = np.zeros_like(made)
     hours = scenario.hours_per_month
-    busy = flat(assumptions, f"cost_busy_share_{scenario.load}") + 0.0 * made
+    busy = flat(assumptions, f"cost_busy_share_{scenario.load}") + zero
     busy_s = busy * hours * HOUR
     rate, _ = interruptions(market, scenario, assumptions)
     start, restart = start_s(market, scenario, weight_bytes, 0.0, False, assumptions)
     wait = flat(assumptions, "spot_wait_s")
-    availability = 1.0 / (1.0 + rate * (wait + restart)) + 0.0 * made
+    availability = 1.0 / (1.0 + rate * (wait + restart)) + zero
     stored_gb = scenario.storage_gb if scenario.storage_gb is not None else weight_bytes / GB
     amount = made * busy_s
     if scenario.egress_gb is not None:
@@ -243,9 +245,9 @@ def serving_cost(
         "storage": np.asarray(
             billing.stored_usd(stored_gb=stored_gb, hours=HOURS_PER_MONTH, usd_per_gb_month=market.volume_usd)
         )
-        + 0.0 * made,
-        "egress": egress_of(market, out_gb) + 0.0 * made,
-        "checkpoints": 0.0 * made,
+        + zero,
+        "egress": egress_of(market, out_gb) + zero,
+        "checkpoints": zero,
     }
 
     def month(stops: Bools) -> tuple[dict[str, Floats], Floats, Floats, Floats]:
@@ -266,9 +268,9 @@ def serving_cost(
             "setup": starts * start,
             "idle": used_s - busy_s,
         }
-        parts = standing | {name: value * market.usd_per_s + 0.0 * made for name, value in seconds.items()}
-        billed_hours = sum(seconds.values(), start=0.0 * made) / HOUR
-        return parts, happen + 0.0 * made, billed_hours, least_s * market.usd_per_s + 0.0 * made
+        parts = standing | {name: value * market.usd_per_s + zero for name, value in seconds.items()}
+        billed_hours = sum(seconds.values(), start=zero) / HOUR
+        return parts, happen + zero, billed_hours, least_s * market.usd_per_s + zero
 
     serverless = market.serverless
     everything = np.ones_like(serverless)
