@@ -262,3 +262,29 @@ def test_gathering_sharded_weights_by_hand():
 
     assert extra_s() == pytest.approx(0.5 * 2 * gather)
     assert extra_s(recompute=2.0) == pytest.approx(0.5 * 3 * gather)
+
+
+STATES = [  # bytes a parameter: weights, gradients, states with master, copies; recipe, method
+    pytest.param((4, 4, 8, 2), "amp-fp32-master", "full", id="autocast over FP32"),
+    pytest.param((2, 4, 12, 0), "megatron-bf16", "full", id="16-bit weights with an FP32 master"),
+    pytest.param((2, 2, 4, 0), "pure-bf16", "full", id="all in 16 bit"),
+]
+
+
+@pytest.mark.parametrize(("widths", "recipe", "method"), STATES)
+def test_states_by_hand(widths, recipe, method):
+    """A master copy or 16-bit casts that are not there, or not counted."""
+    asked = training(method, recipe=catalog().recipes[recipe])
+    found = states_of(model=TOY, job=asked, plan=FULL)
+
+    assert (found.base, float(found.gradients), float(found.optimizer), found.casts) == pytest.approx(
+        tuple(2e9 * width for width in widths)
+    )
+    adapters = states_of(model=TOY, job=training("lora", recipe=catalog().recipes[recipe]), plan=FULL)
+    trained = 16 * 20 * 8 * 2048
+    width = training("lora").adapter_bytes
+    state = catalog().recipes[recipe].state_bytes
+    assert float(adapters.gradients) == pytest.approx(trained * width)
+    assert float(adapters.optimizer) == pytest.approx(trained * 2 * state)
+    assert adapters.casts == 0.0
+    assert adapters.base == pytest.approx(trained * width + 2e9 * 2)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gpuguide.estimate.kv_cache import cache_bytes_per_sequence
 from gpuguide.estimate.serving import (
     largest_concurrency_within,
     most_running,
@@ -16,7 +17,7 @@ from gpuguide.estimate.serving import (
 from gpuguide.estimate.serving_memory import kv_room_bytes
 from gpuguide.spec.plan import Plan
 from gpuguide.units import GB
-from tests.estimate.serving_cases import ROOM, job, machines, plans, question, typical
+from tests.estimate.serving_cases import MODELS, ROOM, job, machines, plans, question, typical
 
 FIELDS = ("ttft_s", "tpot_s", "prefill_tokens_per_s", "tokens_per_s", "running", "replicas", "queue_s")
 
@@ -257,3 +258,28 @@ def test_exactly_full_is_not_short_of_room():
     assert "kv_room" not in set(full.bound.ravel())
     assert typical(over.queue_s) == pytest.approx(256 / typical(over.tokens_per_s))
     assert set(over.bound.ravel()) == {"kv_room"}
+
+
+ROOMS = [  # requests of 1,152 tokens on average that 10 GB a GPU hold, plan, GPUs
+    pytest.param(1, 1, Plan(), id="one GPU"),
+    pytest.param(2, 1, Plan(tensor_parallel=2.0), id="two ranks hold half of each"),
+    pytest.param(1, 4, Plan(pipeline_parallel=4.0), id="four stages hold a quarter of the layers each"),
+]
+
+
+@pytest.mark.parametrize(("ranks", "stages", "plan"), ROOMS)
+def test_room_by_hand(ranks, stages, plan):
+    """95 % of the room over whole pages of prompt and half an answer, in 131,072 bytes a token."""
+    asked = job(concurrency=1e6, max_sequences=1e6)
+    found = most_running(
+        **{key: value for key, value in question("llama-3.1-8b", asked, plan).items() if key != "assumptions"},
+        kv_room_bytes=10 * GB,
+    )
+    tokens = 1024 + 128 + 16  # a page beyond what they fill
+    each = cache_bytes_per_sequence(
+        model=MODELS.get("llama-3.1-8b"), tokens=1152.0, bytes_per_element=2.0,
+        policy=asked.engine.window_policy, page_tokens=asked.engine.page_tokens,
+    )  # fmt: skip
+
+    assert each <= tokens * 131_072
+    assert float(found) == np.floor(0.95 * 10 * GB * stages / (each / ranks))

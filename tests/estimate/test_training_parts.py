@@ -197,6 +197,9 @@ def test_what_hides_behind_computing_by_hand():
     each -= optimizer_s(asked, LLAMA.params / 2) / 8
     hidden = min(0.5 * sent, 0.5 * each)
     assert part(speed(plan, asked, EIGHT, known=half), "data_parallel_s") == pytest.approx(sent - hidden)
+    little = PLAIN.replace(training_speed_overlap=(0.01, 0.01, 0.01))
+    hidden = min(0.01 * sent, 0.01 * each)
+    assert part(speed(plan, asked, EIGHT, known=little), "data_parallel_s") == pytest.approx(sent - hidden)
 
 
 def test_rates_by_hand():
