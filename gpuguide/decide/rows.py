@@ -13,8 +13,9 @@ from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.cost import CostBreakdown
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.fit import VERDICTS, flat, spread
-from gpuguide.decide.market import Funnel, providers_of
+from gpuguide.decide.market import Funnel
 from gpuguide.decide.price import price
+from gpuguide.decide.scarcity import providers_of
 from gpuguide.decide.search import Index, plan_as_dict
 from gpuguide.decide.storage import Feed
 from gpuguide.estimate.energy import energy

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuguide.decide.cost import break_even_tokens
-from gpuguide.decide.market import OK_DAYS, SCARCE_PROVIDERS
+from gpuguide.decide.market import OK_DAYS
 from gpuguide.decide.market import STALE_DAYS as OLD_DAYS
+from gpuguide.decide.scarcity import SCARCE_PROVIDERS
 from gpuguide.spec.model import Model
 from gpuguide.units import BANDS, MILLION
 

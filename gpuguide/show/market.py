@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuguide.decide.market import age_badge, outcomes, scarcity
+from gpuguide.decide.market import age_badge, outcomes
+from gpuguide.decide.scarcity import scarcity
 from gpuguide.show.html import Html, join, tag
 from gpuguide.text import Text
 

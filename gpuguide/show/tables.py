@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuguide.decide.market import OK_DAYS, SCARCE_PROVIDERS
+from gpuguide.decide.market import OK_DAYS
+from gpuguide.decide.scarcity import SCARCE_PROVIDERS
 from gpuguide.estimate.results import PARTS
 from gpuguide.show.figures import SHOWN, best_rows, machine_name
 from gpuguide.show.html import Html, join, tag

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpuguide.catalog import offers as market_table
-from gpuguide.decide.market import STEPS, age_badge, dearer_but_cheaper, filters, funnel, narrow, pareto, scarcity
+from gpuguide.decide.market import STEPS, age_badge, dearer_but_cheaper, filters, funnel, narrow, pareto
+from gpuguide.decide.scarcity import scarcity
 from gpuguide.errors import UnknownName
 from gpuguide.spec.scenario import Scenario
 

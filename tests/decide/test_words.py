@@ -9,7 +9,8 @@ import pytest
 from gpuguide import Scenario, decide, load_catalog
 from gpuguide.decide import words
 from gpuguide.decide.decision import row_as_json
-from gpuguide.decide.market import SCARCE_PROVIDERS, outcomes, providers_of, scarcity
+from gpuguide.decide.market import outcomes
+from gpuguide.decide.scarcity import SCARCE_PROVIDERS, providers_of, scarcity
 from gpuguide.show.tables import ranking_table
 from gpuguide.show.verdict import tiles
 from gpuguide.text import Text, texts
