@@ -178,3 +178,26 @@ def test_layers_of_either_kind(both, mlps, name):
     """Norms and residuals of layers that are not there."""
     assert float(sublayers(model(name))) == both
     assert float(mlp_layers(model(name))) == mlps
+
+
+def test_the_next_stage_of_context_ranks_is_further():
+    """Two tensor and four context ranks fill a machine: the next stage is on another."""
+    plan = Plan(tensor_parallel=2.0, context_parallel=4.0, pipeline_parallel=2.0)
+    message = 4096 * 4096 * 2.0 / 4 / 2
+    stages = sent_s(plan) - sent_s(replace(plan, pipeline_parallel=1.0)) / 2
+
+    assert stages == pytest.approx(2 * one(network.send_s(nodes=NODES, message_bytes=message, across=True)))
+
+
+def test_adapters_on_ranks_by_hand():
+    """Four tensor ranks and two stages hold an eighth of the adapters each."""
+    asked = job("pure-bf16", method="lora", lora_rank=16.0, lora_targets=("q", "v"))
+    plan = Plan(tensor_parallel=4.0, pipeline_parallel=2.0, data_parallel=4.0)
+    trained = 16 * 2 * (4096 + 4096) * 32 / 8
+    width = asked.recipe.gradient_bytes
+    scatter = 16 * one(
+        network.reduce_scatter_s(message_bytes=trained * width / 16, ranks=4.0, nodes=NODES, ranks_per_node=2.0)
+    )
+    _, reduced = data_parallel_s(LLAMA, asked, plan, split_of(LLAMA, asked, plan), NODES)
+
+    assert one(reduced) == pytest.approx(2 * scatter)

@@ -215,3 +215,45 @@ def test_optimizers_by_hand():
     assert size(eight.optimizer) == pytest.approx(width * (2 * (model.params - tables) + outside * tables))
     factored = states(model, Plan(), recipe="pure-bf16", optimizer="adafactor")
     assert size(factored.optimizer) == pytest.approx(2 / 4096 * 2 * model.params)
+
+
+def test_sharded_experts_by_hand():
+    """8 expert ranks of 32 leave 4 copies of each expert to shard over; experts alone on their rank are not split."""
+    model = cases.model("qwen3-30b-a3b")
+    for experts, copies in ((1.0, 32), (8.0, 4), (32.0, 1)):
+        plan = Plan(data_parallel=32.0, expert_parallel=experts, zero_stage=3.0)
+        split = split_params(model=model, plan=plan, nodes=NODES)
+        assert size(split.expert_shards) == copies
+        found = states(model, plan, recipe="pure-bf16")
+        dense = (model.params - model.params_routed_experts) / 32
+        assert size(found.weights) == pytest.approx(2 * (dense + model.params_routed_experts / experts / copies))
+
+
+def test_buckets_by_hand():
+    """Sharded training reduces in buckets of half a gigabyte, no more than all gradients; Megatron in one buffer."""
+    model = cases.model("llama-3.1-8b")
+    for stage in (1.0, 2.0, 3.0):
+        assert size(states(model, Plan(data_parallel=8.0, zero_stage=stage), recipe="pure-bf16").bucket) == 0.5 * GB
+    assert size(states(model, Plan(data_parallel=8.0), recipe="pure-bf16").bucket) == 0.0
+    assert size(states(model, Plan(data_parallel=8.0, zero_stage=1.0), recipe="megatron-bf16").bucket) == 0.0
+    few = {"method": "lora", "recipe": "pure-bf16", "lora_rank": 8.0, "lora_targets": ("q",), "adapter_bytes": 2.0}
+    adapters = states(model, Plan(data_parallel=8.0, zero_stage=1.0), **few)
+    assert size(adapters.bucket) == size(adapters.gradients) == 2 * 8 * 2 * 4096 * 32
+
+
+def test_paged_states_by_hand():
+    """Of a paged optimizer's states a share stays on the GPU."""
+    model = cases.model("llama-3.1-8b")
+    name = next(name for name, found in cases.tables()["optimizers"].items() if found.paged)
+    job = cases.job("pure-bf16", optimizer=name)
+    split = split_params(model=model, plan=Plan(), nodes=NODES)
+    kept = [
+        size(
+            training_states(
+                model=model, job=job, plan=Plan(), split=split, bucket_bytes=0.5 * GB, paged_share=share
+            ).optimizer
+        )
+        for share in (1.0, 0.25)
+    ]
+
+    assert kept[1] == pytest.approx(0.25 * kept[0]) != 0.0
