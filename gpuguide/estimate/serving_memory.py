@@ -217,9 +217,9 @@ def _fixed(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptio
     )
     packed = job.weight_format.bits_per_weight < 12
     share = assumptions["serving_memory_packed_share" if packed else "serving_memory_weight_share"]
-    talking = plan.tensor_parallel * plan.pipeline_parallel * plan.expert_parallel * plan.context_parallel > 1
+    talking = plan.tensor_parallel * plan.pipeline_parallel * plan.expert_parallel > 1
     # Stages only pass hidden states on; collectives are what allocates channels for every peer.
-    collective = plan.tensor_parallel * plan.expert_parallel * plan.context_parallel > 1
+    collective = plan.tensor_parallel * plan.expert_parallel > 1
     channels = np.where(collective, 1.0, np.where(talking, 0.1, 0.0)) * engine.communication_gib * GIB
     spread = np.where(np.asarray(plan.expert_parallel) > plan.tensor_parallel, 1.0, 0.0) * GIB
     graphs = 1.0 if engine.graphs and job.cuda_graphs else 0.0
@@ -247,10 +247,10 @@ def _setting(job: ServingJob) -> float:
 
 
 def _cache_split(*, model: Model, job: ServingJob, plan: Plan) -> Number:
-    """Part of a sequence's cache on one GPU: by heads, by layers of a stage, by context ranks. [-]"""
+    """Part of a sequence's cache on one GPU: by heads, by layers of a stage. [-]"""
     stage = np.ceil(model.layers / plan.pipeline_parallel) / model.layers
     heads = kv_cache.rank_share(model=model, tensor_parallel=tensor_ranks(job, plan))
-    return heads * stage / plan.context_parallel
+    return heads * stage
 
 
 def _cache_on_rank(
