@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.decide.columns import Columns
 from gpuguide.decide.market import codes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCARCE_PROVIDERS = 3
 """Fewer providers than this offer the topology: check availability first."""
@@ -27,6 +31,8 @@ def scarcity(offers: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         One row per GPU, GPUs per machine and machines: `providers`, `regions`, `offers`, `scarce`.
     """
+    import pandas as pd
+
     import pandas as pd
 
     place = codes(offers, "provider")[0] * (codes(offers, "region")[0].max(initial=0) + 1) + codes(offers, "region")[0]
@@ -63,6 +69,8 @@ def providers_of(offers: Columns, places: NDArray[np.intp]) -> NDArray[np.intp]:
     array of int
         [-]
     """
+    import pandas as pd
+
     import pandas as pd
 
     gpu, _ = pd.factorize(offers.values("computed_as"))
