@@ -33,8 +33,6 @@ def scarcity(offers: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    import pandas as pd
-
     place = codes(offers, "provider")[0] * (codes(offers, "region")[0].max(initial=0) + 1) + codes(offers, "region")[0]
     table = pd.DataFrame(
         {
@@ -69,8 +67,6 @@ def providers_of(offers: Columns, places: NDArray[np.intp]) -> NDArray[np.intp]:
     array of int
         [-]
     """
-    import pandas as pd
-
     import pandas as pd
 
     gpu, _ = pd.factorize(offers.values("computed_as"))
