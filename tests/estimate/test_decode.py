@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuguide.estimate.decode import busiest_rank, cache_bytes, decode_step, experts_touched
-from gpuguide.estimate.network import all_to_all_s, send_s
-from gpuguide.estimate.serving_links import reduce_of, split_work
+from gpuguide.estimate.network import SMALLEST_MESSAGE_BYTES, all_reduce_s, all_to_all_s, link_efficiency, send_s
+from gpuguide.estimate.serving_links import reduce_of, reduce_on, split_work
 from gpuguide.estimate.serving_rates import (
     Rates,
     achieved_bandwidth,
@@ -316,3 +316,51 @@ def test_cache_of_a_rank_by_hand():
     ]
 
     assert [float(size) for size in found] == pytest.approx([whole, whole / 2, whole * 3 / 8, whole / 8])
+
+
+def test_fewer_requests_than_stages():
+    """Two requests over four stages: a stage works for one at a time, not for half of one."""
+    found = step_by_hand("llama-3.1-8b", 2.0, Plan(pipeline_parallel=4.0), nodes=machines(("H100-SXM", 8)))
+
+    assert float(found.cache_s) == pytest.approx(1000 * 131_072 / 5e11)
+
+
+def test_eight_ranks_over_pcie_by_hand():
+    """Beyond four, twice the ranks divide the work by 1.31; the cache of a rank is an eighth all the same."""
+    plan, nodes = Plan(tensor_parallel=8.0), machines(("L40S", 8))
+    found = step_by_hand("llama-3.1-8b", 10.0, plan, nodes=nodes)
+    split = 4 * 2**0.39
+
+    assert typical(found.weights_s) == pytest.approx(1e-2 / split)
+    assert typical(found.cache_s) == pytest.approx(10 * 1000 * 131_072 / 8 * (8 / split) / 5e11)
+
+
+def test_all_reduce_of_an_engine_by_hand():
+    """Over NVLink a share of the library's start-up is saved; over PCIe none, and the ring is as fast as its links."""
+    share = ASSUMPTIONS["serving_speed_reduce_start"]
+    for gpu in ("H100-SXM", "L40S"):
+        nodes = machines((gpu, 8))
+        reduce = reduce_on(ranks=np.float64(4.0), nodes=nodes, assumptions=ASSUMPTIONS)
+        start = all_reduce_s(message_bytes=SMALLEST_MESSAGE_BYTES, ranks=np.float64(4.0), nodes=nodes)
+        library = all_reduce_s(message_bytes=1e8, ranks=np.float64(4.0), nodes=nodes)
+        link = link_efficiency(nodes, ASSUMPTIONS)
+        if gpu == "L40S":
+            ring = start + 2 * (1 - 1 / 4) * 1e8 / (0.45 * nodes.pcie_bytes_per_s)
+            expected = np.minimum(library, ring) / link
+        else:
+            expected = (library - (1 - share) * start) / link
+        assert typical(reduce.seconds(1e8)) == pytest.approx(typical(expected))
+
+
+@pytest.mark.parametrize(
+    ("form", "gpu", "widened"),
+    [("fp8", "H100-SXM", False), ("fp8", "A100-80GB-SXM", True), ("bf16", "L4", False), ("awq", "H100-SXM", True)],
+)
+def test_narrow_weights_are_widened_where_the_card_cannot_multiply_them(form, gpu, widened):
+    """A100 has no FP8; 4-bit weights are multiplied in 16 bit everywhere."""
+    asked = {"model": MODELS.get("llama-3.1-8b"), "nodes": machines((gpu, 1)), "assumptions": ASSUMPTIONS}
+    known = rates(job=job(form=form), **asked)
+    plain = achieved_bandwidth(nodes=asked["nodes"], engine=ENGINES["vllm"], assumptions=ASSUMPTIONS)
+    share = ASSUMPTIONS["serving_speed_dequantised"] if widened else 1.0
+
+    np.testing.assert_allclose(known.bandwidth, plain * share)

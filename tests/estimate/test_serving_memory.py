@@ -306,3 +306,43 @@ def test_flat_pairs_of_plans_and_shapes():
     ).total
 
     assert np.shape(total) == (3, 1, 3)
+
+
+ROOMS = [  # cache room of a 40 GiB card from its parts, engine; one GPU talks to nobody
+    pytest.param(
+        lambda p: 0.92 * 40 - p["weights"] - p["peak"] - p["libraries"] - p["graphs"], "vllm", id="of the whole card"
+    ),
+    pytest.param(lambda p: 0.9 * 40 - p["weights"] - p["peak"] - p["libraries"], "vllm-0.11", id="graphs come later"),
+    pytest.param(lambda p: 0.88 * (40 - p["context"]) - p["weights"], "sglang", id="of what the context leaves"),
+    pytest.param(
+        lambda p: 0.9 * (40 - p["weights"] - p["peak"] - p["libraries"] - p["context"] - p["graphs"]), "tensorrt-llm",
+        id="of what is free",
+    ),
+    pytest.param(
+        lambda p: 40 - p["weights"] - p["peak"] - p["libraries"] - p["context"] - p["graphs"], "llama.cpp", id="all"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("room", "engine"), ROOMS)
+def test_room_of_each_engine_by_hand(room, engine):
+    """A setting applied to the card where the engine applies it to what is free, or a part left out."""
+    shared = asked("llama-3.1-8b", job(engine), machine("A100-40GB-SXM", memory_gib=40))
+    parts = serving_memory(**shared)
+
+    def one(value):
+        return float(np.broadcast_to(value, np.broadcast_shapes(np.shape(value), (3, 1, 1)))[TYPICAL].ravel()[0]) / GIB
+
+    has_graphs = shared["job"].engine.graphs
+    known = {
+        "weights": one(parts.weights), "peak": one(parts.activations),
+        "context": ASSUMPTIONS.value("serving_memory_context_gib"),
+        "libraries": ASSUMPTIONS.value("serving_memory_libraries_gib"),
+        "graphs": ASSUMPTIONS.value("serving_memory_graphs_gib") if has_graphs else 0.0,
+    }  # fmt: skip
+
+    assert one(kv_room_bytes(**shared)) == pytest.approx(room(known))
+    assert one(parts.reserved) == pytest.approx(known["context"] + known["libraries"])
+    eager = asked("llama-3.1-8b", job(engine, cuda_graphs=False), machine("A100-40GB-SXM", memory_gib=40))
+    more = one(serving_memory(**eager).total) - one(parts.total)
+    assert more == pytest.approx(-known["graphs"])
