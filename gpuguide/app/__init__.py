@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuguide.app.accuracy_page import AccuracyPage
+    from gpuguide.app.accuracy import AccuracyPage
     from gpuguide.app.alone import Alone
     from gpuguide.app.chart import Chart
-    from gpuguide.app.compare_page import ComparePage
-    from gpuguide.app.market_page import MarketPage
+    from gpuguide.app.compare import ComparePage
+    from gpuguide.app.market import MarketPage
     from gpuguide.app.page import Page
     from gpuguide.show.html import Html
 
@@ -86,7 +86,7 @@ def media_page(**scenario: Any) -> Page:
 
 def market_page(**given: Any) -> MarketPage:
     """Every offer in one table: `gpu`, `providers`, `pricing`, `gpus`, `offer_kinds` narrow it."""
-    from gpuguide.app.market_page import MarketPage
+    from gpuguide.app.market import MarketPage
     from gpuguide.catalog.catalog import load_catalog
 
     return MarketPage(load_catalog(), given)
@@ -94,7 +94,7 @@ def market_page(**given: Any) -> MarketPage:
 
 def compare_page(**given: Any) -> ComparePage:
     """Up to four scenarios side by side: `a` to `d`, each as an address, a mapping or a Scenario."""
-    from gpuguide.app.compare_page import ComparePage
+    from gpuguide.app.compare import ComparePage
     from gpuguide.catalog.catalog import load_catalog
 
     return ComparePage(load_catalog(), given)
@@ -102,7 +102,7 @@ def compare_page(**given: Any) -> ComparePage:
 
 def accuracy_page(**given: Any) -> AccuracyPage:
     """Estimates against published measurements: `table`, `find` and `row` say where to start."""
-    from gpuguide.app.accuracy_page import AccuracyPage
+    from gpuguide.app.accuracy import AccuracyPage
     from gpuguide.catalog.catalog import load_catalog
 
     return AccuracyPage(load_catalog(), given)

@@ -6,7 +6,7 @@ from gpuguide import Scenario, load_catalog
 from gpuguide.accuracy.report import score_folder
 from gpuguide.accuracy.table import summarise
 from gpuguide.app import accuracy_page, compare_page, media_page
-from gpuguide.app.compare_page import PRESETS
+from gpuguide.app.compare import PRESETS
 from gpuguide.text import Text
 
 
@@ -104,7 +104,7 @@ def test_every_table_says_what_was_asked_for_a_run():
             click(page, row=str(page.shown.iloc[0]["row_id"]))
             shown = page._views["run"].value
             assert page._error.value == "", name
-            published, asked = shown.split("What we asked our estimate")
+            published, asked = shown.split("<h3>What we asked our estimate</h3>")
             assert "<dt>row_id</dt>" in published, name
             assert asked.count("<dt>") >= 5, name
 

@@ -10,7 +10,7 @@ import pytest
 import gpuguide.app as app
 from gpuguide import Scenario, decide, load_catalog
 from gpuguide.app import own_model
-from gpuguide.app.compare_page import ComparePage
+from gpuguide.app.compare import ComparePage
 from gpuguide.app.own_files import CHUNK, More, Upload, model_of_files, name_of
 from gpuguide.app.pages import DECLARATIONS
 from gpuguide.catalog.carried import carried, is_carried, model_of

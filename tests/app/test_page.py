@@ -6,6 +6,7 @@ import pytest
 
 import gpuguide.app as app
 from gpuguide import Scenario, decide, load_catalog
+from gpuguide.app.declaration import PAGES
 from gpuguide.app.pages import DECLARATIONS
 
 
@@ -242,3 +243,10 @@ def test_one_wrong_name_in_a_link_leaves_the_rest(key):
     page.browser.search = f"?{key}=no-such-name&concurrency=32"
     assert "no-such-name" in page._error.value
     assert page.scenario.concurrency == 32
+
+
+@pytest.mark.parametrize("name", ["index", *PAGES])
+def test_a_cell_can_be_run_again(name):
+    """`from gpuguide.app import compare_page` would give a module the second time."""
+    getattr(app, f"{name}_page")()
+    assert callable(getattr(app, f"{name}_page"))

@@ -10,7 +10,7 @@ import pytest
 
 from gpuguide import load_catalog
 from gpuguide.app import market_page
-from gpuguide.app.market_page import START, UNDERSTOOD
+from gpuguide.app.market import START, UNDERSTOOD
 from gpuguide.spec.scenario import Scenario
 from gpuguide.text import Text
 
