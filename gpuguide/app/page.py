@@ -20,7 +20,7 @@ from gpuguide.catalog.resolve import row_named
 from gpuguide.decide.market import filters
 from gpuguide.errors import GuideError
 from gpuguide.show import verdict
-from gpuguide.show.html import join
+from gpuguide.show.html import join, tag
 from gpuguide.show.tables import as_csv
 from gpuguide.spec.scenario import Scenario
 
@@ -164,9 +164,10 @@ class Page(Shell):
         # Charts first: the browser paints them while the rest is made.
         for card in filter(lambda card: card.chart, now):
             show(card)
-        said = (verdict.verdict_box(self.decision, self.text), verdict.warnings(self.decision, self.text))
-        self._verdict.value = join(said)
-        self._tiles.value = verdict.tiles(self.decision, self.text)
+        warnings = verdict.warnings(self.decision, self.text)
+        self._verdict.value = join([verdict.verdict_box(self.decision, self.text), warnings])
+        # A phone keeps the verdict alone in sight; the warnings scroll along.
+        self._tiles.value = join([tag("div", warnings, class_="phone-only"), verdict.tiles(self.decision, self.text)])
         for card in filter(lambda card: not card.chart, now):
             show(card)
         self._footer.value = verdict.footer(self.decision, self.text)

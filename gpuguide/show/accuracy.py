@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpuguide.show import figures
 from gpuguide.show.figures import Figure
-from gpuguide.show.html import Html, button, join, tag
+from gpuguide.show.html import NOTHING, Html, button, join, tag
 from gpuguide.show.tables import Column, bold, empty, html_table
 from gpuguide.show.theme import token
 from gpuguide.text import Text
@@ -121,7 +121,7 @@ def summary(scores: Mapping[str, TableScore | None], text: Text, chosen: str) ->
 
     def column(attribute: str) -> list[str]:
         values = [None if score is None else getattr(score, attribute) for score in known]
-        return ["–" if value is None else text.percent(round(value, 4) + 0.0) for value in values]  # never -0 %
+        return [NOTHING if value is None else text.percent(round(value, 4) + 0.0) for value in values]  # never -0 %
 
     counts = [
         "…" if score is None else f"{text.count(score.scored)} / {text.count(score.rows)}" for score in scores.values()

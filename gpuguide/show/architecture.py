@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuguide.catalog.carried import is_carried
-from gpuguide.show.html import Html, join, tag
+from gpuguide.show.html import NOTHING, Html, join, tag
 from gpuguide.show.tables import empty
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.text import Text
@@ -48,7 +48,8 @@ def architecture_table(models: Sequence[tuple[Model | MediaModel, bool]], text: 
     keys = list(dict.fromkeys(key for line in fullest_first for key in line))
     head = tag("tr", [tag("th", name, scope="col") for name in (text("architecture.name"), *names)])
     body = [
-        tag("tr", tag("th", text(key), scope="row"), [tag("td", line.get(key, "–")) for line in lines]) for key in keys
+        tag("tr", tag("th", text(key), scope="row"), [tag("td", line.get(key, NOTHING)) for line in lines])
+        for key in keys
     ]
     title = text("card.architecture.title")
     whole = tag("table", tag("thead", head), tag("tbody", body), class_="gg-compare")

@@ -13,7 +13,7 @@ from gpuguide.errors import short
 from gpuguide.show import figures
 from gpuguide.show.architecture import architecture_table
 from gpuguide.show.figures import Figure
-from gpuguide.show.html import Html, button, join, tag
+from gpuguide.show.html import NOTHING, Html, button, join, tag
 from gpuguide.show.tables import badge, bold, empty
 from gpuguide.show.verdict import machine
 from gpuguide.text import Text
@@ -21,7 +21,6 @@ from gpuguide.text import Text
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
 
-NOTHING = "–"
 SAID = (
     "weight_format",
     "kv_format",
@@ -57,7 +56,7 @@ def names(entries: Sequence[Entry], text: Text) -> list[str]:
             if value in (None, ()):
                 continue
             shown = text.exact(value) if isinstance(value, int | float) else text.name(f"option.{key}", _plain(value))
-            parts.append(shown)
+            parts.append(text(f"compare.by.{key}", value=shown))
         found.append(", ".join(parts))
     return found
 

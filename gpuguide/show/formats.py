@@ -10,7 +10,7 @@ import numpy as np
 from gpuguide.decide.formats import Ask, formats
 from gpuguide.show import figures
 from gpuguide.show.figures import Figure, machine_name
-from gpuguide.show.html import Html
+from gpuguide.show.html import NOTHING, Html
 from gpuguide.show.theme import token
 from gpuguide.show.told import FIT, Said, Told, ranged, table_of
 from gpuguide.text import Text
@@ -85,7 +85,7 @@ def format_columns(table: pd.DataFrame, decision: Decision, text: Text) -> list[
 
     def known(tell: Callable[[dict[Any, Any]], Said]) -> list[Said]:
         """Cells of what can be served; a dash for what cannot."""
-        return [Said("–") if row["reason"] else tell(row) for row in rows]
+        return [Said(NOTHING) if row["reason"] else tell(row) for row in rows]
 
     def named(name: str, row: dict[Any, Any]) -> Said:
         other = text("table.with_engine", engine=text.name("option.engine", row["engine"]))
@@ -122,7 +122,7 @@ def _names(table: pd.DataFrame, text: Text) -> list[str]:
 
 
 def _fit(row: dict[Any, Any]) -> str:
-    return "–" if row["reason"] in ("engine", "groups") else str(row["fit"])
+    return NOTHING if row["reason"] in ("engine", "groups") else str(row["fit"])
 
 
 def _why(row: dict[Any, Any], chosen: str, text: Text) -> str:

@@ -9,6 +9,9 @@ from typing import Any
 
 VOID = ("input", "br", "img", "hr")
 
+NOTHING = "–"
+"""Where a table or a tile has nothing to say."""
+
 
 class Html(str):
     """Text that is HTML already."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuguide.decide.market import age_badge, outcomes
 from gpuguide.decide.scarcity import scarcity
-from gpuguide.show.html import Html, join, tag
+from gpuguide.show.html import NOTHING, Html, join, tag
 from gpuguide.text import Text
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def columns(rows: pd.DataFrame, text: Text) -> list[Cells]:
         coded("market.region", rows["region"].tolist(), lambda name: _region(name, text)),
         coded("market.machine", rows["instance_type"].tolist(), lambda name: tag("span", name)),
         number("market.billing", "billing_granularity_s", text.duration),
-        number("market.minimum", "minimum_charge_s", lambda value: text.duration(value) if value else NONE),
+        number("market.minimum", "minimum_charge_s", lambda value: text.duration(value) if value else NOTHING),
         coded("market.currency", list(zip(rows["currency"], rows["note"], strict=True)), lambda row: _currency(*row)),
         coded("market.source", list(zip(rows["source"], rows["note"], strict=True)), lambda row: _source(*row)),
     ]  # fmt: skip
@@ -192,13 +192,10 @@ def coded(
     return Cells(
         key=key,
         codes=codes,
-        words=[_html(NONE if value is None else said(value)) for value in distinct],
+        words=[_html(NOTHING if value is None else said(value)) for value in distinct],
         order=None if ranks is None else [None if value is None else _short(ranks(value)) for value in distinct],
         number=number,
     )
-
-
-NONE = "–"
 
 
 def _html(word: str) -> str:
@@ -210,7 +207,7 @@ def _short(value: Any) -> float:
 
 
 def _plain(word: str, value: Any) -> str:
-    return NONE if value is None else word
+    return NOTHING if value is None else word
 
 
 def _provider(name: str, text: Text) -> str:

@@ -10,7 +10,7 @@ from gpuguide.decide.phases import PARTS, phases
 from gpuguide.errors import NotModelled
 from gpuguide.show import figures
 from gpuguide.show.figures import Figure, machine_name
-from gpuguide.show.html import Html
+from gpuguide.show.html import NOTHING, Html
 from gpuguide.show.tables import empty
 from gpuguide.show.theme import token
 from gpuguide.show.told import Said, Told, table_of
@@ -89,7 +89,7 @@ def phase_columns(table: pd.DataFrame, text: Text) -> list[Told]:
         Said(text.gib(row["total_typical_bytes"]), text.band("gib", row["total_low_bytes"], row["total_high_bytes"]))
         for row in rows
     ]
-    seconds = [Said("–" if unknown(row["seconds"]) else text.duration(row["seconds"])) for row in rows]
+    seconds = [Said(NOTHING if unknown(row["seconds"]) else text.duration(row["seconds"])) for row in rows]
     return [
         Told(
             "table.phase", [Said(name, text("phase.peak") if row["peak"] else "") for name, row in named], number=False

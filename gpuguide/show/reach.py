@@ -11,7 +11,7 @@ from gpuguide.decide.limits import limits
 from gpuguide.errors import NotModelled
 from gpuguide.show import figures
 from gpuguide.show.figures import Figure, machine_name
-from gpuguide.show.html import Html, join, tag
+from gpuguide.show.html import NOTHING, Html, join, tag
 from gpuguide.show.tables import Column, badge, empty, html_table
 from gpuguide.show.theme import token
 from gpuguide.text import Text
@@ -93,9 +93,17 @@ def limits_table(decision: Decision, text: Text) -> Html:
     columns = [
         Column("table.gpu", [str(gpu) for gpu in table["gpu"]]),
         Column("table.usable", [text.memory(value) for value in table["usable_bytes"]], number=True),
-        Column("table.max_context", [text.compact(value) for value in table["max_context_tokens"]], number=True),
-        Column("table.max_batch", [text.count(value) for value in table["max_batch"]], number=True),
-        Column("table.max_model", [text.compact(value) for value in table["max_params"]], number=True),
+        Column(
+            "table.max_context",
+            [text.compact(value) if value else NOTHING for value in table["max_context_tokens"]],
+            number=True,
+        ),
+        Column(
+            "table.max_batch", [text.count(value) if value else NOTHING for value in table["max_batch"]], number=True
+        ),
+        Column(
+            "table.max_model", [text.compact(value) if value else NOTHING for value in table["max_params"]], number=True
+        ),
     ]
     return html_table(text, caption=text("table.limits_caption"), columns=columns)
 

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from gpuguide.show.figures import machine_name
-from gpuguide.show.html import Html, tag
+from gpuguide.show.html import NOTHING, Html, tag
 from gpuguide.show.tables import badge
 from gpuguide.text import Text
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
 
 ATTRIBUTION = "GPU rental price data by gpurentalprices.com, CC BY 4.0"
-NOTHING = "–"
 SUREST = 0.99
 """The rate of interruptions is an assumption: no run is more certain to be in time. [-]"""
 
