@@ -29,6 +29,17 @@ REFUSED = [  # class, change, words of the sentence; the id says what would be m
     pytest.param("llava", {"text_config": {"model_type": "bert"}}, "decoder", id="an unknown decoder"),
     pytest.param("llava", {"vision_config": [1]}, "vision_config", id="no nested object"),
     pytest.param("dbrx", {"d_model": 1, "n_heads": 8}, "d_model", id="heads wider than the model"),
+    pytest.param("gptj", {"n_embd": 1, "n_head": 8}, "n_embd|hidden_size", id="the same in an older class"),
+    pytest.param("bart", {"d_model": 25}, "d_model", id="heads of broken width"),
+    pytest.param("gemma3n_text", {"num_kv_shared_layers": 99}, "num_kv_shared_layers", id="more sharers than layers"),
+    pytest.param("gemma3n_text", {"intermediate_size": [7]}, "intermediate_size", id="a width for one layer alone"),
+    pytest.param("bamba", {"mamba_n_heads": 7, "mamba_d_head": 5}, "mamba_n_heads", id="heads that do not fill"),
+    pytest.param(
+        "granitemoehybrid", {"layer_types": ["conv"] * 3, "num_hidden_layers": 3}, "layer_types", id="Granite 4, conv"
+    ),
+    pytest.param(
+        "gemma3_text", {"layer_types": ["novel"] * 3, "num_hidden_layers": 3}, "novel", id="a layer of a new type"
+    ),
 ]  # fmt: skip
 
 
@@ -125,3 +136,10 @@ def test_a_narrower_space_of_experts_by_hand():
     wide, narrow = parse_config(plain), parse_config(plain | {"moe_latent_size": 8})
 
     assert wide.params - narrow.params == count * 2 * width * (hidden - 8) - 2 * hidden * 8
+
+
+def test_no_more_experts_than_there_are():
+    """A token that asks for nine of eight gets eight."""
+    few = CLASSES["mixtral"] | {"num_experts_per_tok": 99}
+
+    assert parse_config(few).experts_per_token == parse_config(few).experts

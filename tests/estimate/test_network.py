@@ -138,3 +138,12 @@ def test_scattering_takes_as_long_as_gathering():
     for ranks in (8.0, 16.0):
         asked = {"message_bytes": 1e9, "ranks": ranks, "nodes": nodes}
         np.testing.assert_array_equal(network.reduce_scatter_s(**asked), network.all_gather_s(**asked))
+
+
+def test_a_message_to_the_next_stage_by_hand():
+    """Twice the bytes take twice as long beyond the start-up; next to nothing takes the start-up alone."""
+    nodes = machines(("H100-SXM", 8, 2))
+    times = [float(network.send_s(message_bytes=size, nodes=nodes, across=True)[0]) for size in (1e9, 2e9, 3e9, 1.0)]
+
+    assert times[2] - times[1] == pytest.approx(times[1] - times[0])
+    assert times[1] - times[0] > 100 * times[3]

@@ -7,17 +7,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gpuguide.estimate.decode import decode_step
 from gpuguide.estimate.kv_cache import cache_bytes_per_sequence
 from gpuguide.estimate.serving import (
     largest_concurrency_within,
     most_running,
+    prompt_s,
     serving_speed,
     static_batch_tokens_per_s,
 )
 from gpuguide.estimate.serving_memory import kv_room_bytes
+from gpuguide.estimate.serving_rates import rates
 from gpuguide.spec.plan import Plan
 from gpuguide.units import GB
-from tests.estimate.serving_cases import MODELS, ROOM, job, machines, plans, question, typical
+from tests.estimate.serving_cases import ASSUMPTIONS, MODELS, ROOM, job, machines, plans, question, typical
 
 FIELDS = ("ttft_s", "tpot_s", "prefill_tokens_per_s", "tokens_per_s", "running", "replicas", "queue_s")
 
@@ -283,3 +286,27 @@ def test_room_by_hand(ranks, stages, plan):
 
     assert each <= tokens * 131_072
     assert float(found) == np.floor(0.95 * 10 * GB * stages / (each / ranks))
+
+
+def test_drafted_tokens_divide_the_step():
+    """1.5 accepted tokens beside each: a step gives 2.5 of them, alone without others' prompts."""
+    plain, drafted = (served("llama-3.1-8b", job(speculative_tokens=tokens)) for tokens in (0.0, 1.5))
+    known = question("llama-3.1-8b", job(speculative_tokens=1.5))
+    step = decode_step(
+        running=1.0, context=1024 + 128.0, reduce=None,
+        known=rates(**{key: known[key] for key in ("model", "job", "nodes", "assumptions")}), **known,
+    )  # fmt: skip
+
+    assert typical(drafted.tpot_s) == pytest.approx(typical(step.total) / 2.5)
+    assert typical(drafted.tpot_s) < typical(plain.tpot_s)
+
+
+def test_a_stay_by_hand():
+    """Alone: half a step to be admitted, its prompt, the host's work for an arrival, then 255 more tokens."""
+    found = served("llama-3.1-8b", job())
+    prompt = typical(prompt_s(**question("llama-3.1-8b", job())))
+    arrival = ASSUMPTIONS.value("serving_speed_arrival_s")
+    token = typical(found.tpot_s)
+
+    assert typical(found.ttft_s) == pytest.approx(0.5 * token + prompt + arrival)
+    assert typical(found.tokens_per_s) == pytest.approx(256 / (typical(found.ttft_s) + 255 * token))

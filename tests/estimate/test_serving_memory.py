@@ -346,3 +346,20 @@ def test_room_of_each_engine_by_hand(room, engine):
     eager = asked("llama-3.1-8b", job(engine, cuda_graphs=False), machine("A100-40GB-SXM", memory_gib=40))
     more = one(serving_memory(**eager).total) - one(parts.total)
     assert more == pytest.approx(-known["graphs"])
+
+
+@pytest.mark.parametrize(("ranks", "card_gib"), [(1.0, 40), (2.0, 22)])
+def test_longest_context_of_a_hybrid(ranks, card_gib):
+    """Recurrent states are whole whatever the context; on two ranks each has half of states and of heads."""
+    nodes = machine("H100-SXM", gpus=2, memory_gib=card_gib)
+
+    def needed(context):
+        at = asked("qwen3.5-27b", job(form="fp8", max_context=context), nodes, tensor_parallel=ranks)
+        room, cache = (np.squeeze(of(**at))[TYPICAL] for of in (kv_room_bytes, needed_cache_bytes))
+        return cache / room
+
+    shared = asked("qwen3.5-27b", job(form="fp8"), nodes, tensor_parallel=ranks)
+    longest = float(np.squeeze(max_context_that_fits(**shared))[TYPICAL])
+
+    assert 10_000 < longest < MODELS.get("qwen3.5-27b").max_context
+    assert needed(longest) <= 1.0 < needed(longest + 128)

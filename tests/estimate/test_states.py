@@ -257,3 +257,53 @@ def test_paged_states_by_hand():
     ]
 
     assert kept[1] == pytest.approx(0.25 * kept[0]) != 0.0
+
+
+def test_tables_on_ranks_by_hand():
+    """Embedding and head are split over tensor ranks; a tied head is not there."""
+    llama, tied = cases.model("llama-3.1-8b"), cases.model("llama-3.2-1b")
+    split = split_params(model=llama, plan=Plan(tensor_parallel=4.0), nodes=NODES)
+    assert (size(split.embedding), size(split.head)) == (llama.params_embedding / 4, llama.params_lm_head / 4)
+    assert size(split_params(model=tied, plan=Plan(), nodes=NODES).head) == 0.0
+
+
+def test_casts_by_hand():
+    """Autocast holds 16-bit copies where weights are whole; sharded ones are gathered in 16 bit instead."""
+    model = cases.model("llama-3.1-8b")
+    whole = states(model, Plan(), recipe="amp-fp32-master")
+    sharded = states(model, Plan(data_parallel=8.0, zero_stage=3.0), recipe="amp-fp32-master")
+    layer = model.params_linear / model.layers
+
+    assert size(whole.casts) == 2 * model.params_linear
+    assert size(whole.casts_layer) == 2 * layer
+    assert size(sharded.casts) == size(sharded.casts_layer) == 0.0
+    tables = model.params_embedding + model.params_lm_head
+    assert size(sharded.gathered) == pytest.approx(2 * 2 * layer + 2 * tables + 4 * layer)
+    plain = states(model, Plan(), recipe="pure-bf16")
+    assert size(plain.casts) == size(plain.casts_head) == 0.0
+
+
+def test_adapters_of_a_layer_by_hand():
+    """Gathered beside the base under full sharding: the gradients of one layer's adapters."""
+    model = cases.model("llama-2-7b")
+    few = {"method": "lora", "recipe": "pure-bf16", "lora_rank": 8.0, "lora_targets": ("q",), "adapter_bytes": 2.0}
+    found = states(model, Plan(data_parallel=8.0, zero_stage=3.0), **few)
+    layer, tables = model.params_linear / 32, model.params_embedding + model.params_lm_head
+
+    assert size(found.gathered) == pytest.approx(2 * 2 * layer + 2 * tables + 2 * 8 * 2 * 4096)
+
+
+def test_states_of_embeddings_by_hand():
+    """An optimizer that keeps other states for tables than for matrices."""
+    name, own = next(
+        (name, found) for name, found in cases.tables()["optimizers"].items() if found.embedding_states is not None
+    )
+    model = cases.model("llama-2-7b")
+    tables = model.params_embedding + model.params_lm_head
+    width = cases.job("pure-bf16").recipe.state_bytes if own.state_bytes is None else own.state_bytes
+    found = states(model, Plan(), recipe="pure-bf16", optimizer=name)
+
+    assert own.embedding_states != own.states
+    assert size(found.optimizer) == pytest.approx(
+        width * (own.states * (model.params - tables) + own.embedding_states * tables)
+    )

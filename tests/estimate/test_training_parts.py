@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpuguide.estimate.compute import matmul_flops_per_s, memory_bytes_per_s, training_flops_per_token
-from gpuguide.estimate.exchange import data_parallel_s, split_of, tensor_s
+from gpuguide.estimate.exchange import data_parallel_s, mlp_layers, split_of, sublayers, tensor_s
 from gpuguide.estimate.network import link_efficiency
 from gpuguide.estimate.training import training_speed
 from gpuguide.spec.plan import Plan
@@ -239,3 +239,22 @@ def test_first_band_is_the_fastest():
     found = speed(Plan(data_parallel=8.0, zero_stage=3.0), job(global_batch=32.0), EIGHT, known=assumptions())
 
     assert np.all(np.diff(found.step_s[:, 0, 0]) > 0)
+
+
+def test_small_kernels_of_other_families_by_hand():
+    """A plain MLP has one inner product of three; a recurrent layer moves 40 bytes for each of 1/128 of its state."""
+    plain = model("gpt2-xl")
+    asked = job(global_batch=1.0, sequence_length=1024.0)
+    forward = 12 * 2 * plain.layers * plain.hidden + 6 * 2 / 3 * plain.layers * plain.ffn
+    small = 1024 * (forward * 3 + 30 * plain.vocab) / MOVED
+    assert part(speed(asked=asked, of=plain), "memory_bound_s") == pytest.approx(
+        small + optimizer_s(asked, plain.params)
+    )
+    hybrid = model("qwen3.5-27b")
+    forward = 12 * float(sublayers(hybrid)) * hybrid.hidden + 6 * float(mlp_layers(hybrid)) * hybrid.ffn
+    forward += 40 * hybrid.recurrent_elements / 128
+    small = 4096 * (forward * 3 + 30 * hybrid.vocab) / MOVED
+    asked = job(global_batch=1.0)
+    assert part(speed(asked=asked, of=hybrid), "memory_bound_s") == pytest.approx(
+        small + optimizer_s(asked, hybrid.params)
+    )
