@@ -76,7 +76,8 @@ def test_parts_can_be_told_apart(parts, name, sight):
 
 def test_styles_use_colours_of_the_theme_only():
     """A misspelt variable would be transparent."""
-    css = (Path(theme.__file__).parents[1] / "app" / "static" / "page.css").read_text("utf-8")
+    static = Path(theme.__file__).parents[1] / "app" / "static"
+    css = "".join(path.read_text("utf-8") for path in sorted(static.glob("*.css")))
     assert set(re.findall(r"var\(--gg-([a-z0-9_-]+)\)", css)) <= set(theme.LIGHT)
 
 
