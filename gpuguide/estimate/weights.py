@@ -183,7 +183,7 @@ def weight_bytes_per_gpu(
     stages = plan.pipeline_parallel
     few = np.floor(model.layers / stages)
     odd = model.layers - few * stages
-    first_layers = few + np.where((stages > 1) & (odd == stages - 1) & (odd > 0), 1.0, 0.0)
+    first_layers = few + (odd == stages - 1)
     leading_dense = model.layers - model.moe_layers
     is_leading = leading_dense <= FEW_DENSE_LAYERS
     share = model.moe_layers / model.layers
