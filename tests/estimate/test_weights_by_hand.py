@@ -23,7 +23,8 @@ PARTS = [  # embedding, head, blocks, experts, vision [bytes], model, format
         stored(5, embedding_bits=3, head_bits=6), id="one table, the better of two widths",
     ),
     pytest.param(
-        (TABLE * 2, TABLE * 2, DENSE * 2, ROUTED * 5 / 8, 140_000), MIX, stored(5, experts_only=True), id="experts alone"
+        (TABLE * 2, TABLE * 2, DENSE * 2, ROUTED * 5 / 8, 140_000), MIX, stored(5, experts_only=True),
+        id="experts alone",
     ),
     pytest.param(
         (TABLE * 2, TABLE * 6 / 8, DENSE * 6 / 8, ROUTED * 5 / 8, 140_000), MIX,
