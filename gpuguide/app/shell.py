@@ -14,11 +14,11 @@ from gpuguide.app.declaration import Card
 from gpuguide.app.frame import card_title, header, intro
 from gpuguide.app.grid import Grid
 from gpuguide.app.location import Browser, read_query
-from gpuguide.app.names import page_text
 from gpuguide.app.wording import error_sentence
 from gpuguide.catalog.carried import is_carried, model_of
 from gpuguide.errors import GuideError, UnknownName, nearest
 from gpuguide.show.html import tag
+from gpuguide.show.names import text_with_names
 from gpuguide.spec.scenario import Scenario
 from gpuguide.text import LANGUAGES
 
@@ -52,7 +52,7 @@ class Shell:
         self._language_chosen = given.get("language") is not None
         spoken = {key: given[key] for key in ("language", *MONEY) if given.get(key) is not None}
         start = Scenario.from_mapping(spoken)
-        self.text = page_text(start.language, start.currency, start.currency_per_usd)
+        self.text = text_with_names(start.language, start.currency, start.currency_per_usd)
         acts = {"on_set": self._set, "on_download": self._download, "on_own": self._own}
         self.browser = Browser(**{name: self._guarded(act) for name, act in acts.items()})
         self._header, self._intro, self._footer = html("gg-head"), html("gg-intro"), html("gg-end")
@@ -146,7 +146,7 @@ class Shell:
         now = (checked.language, checked.currency, checked.currency_per_usd)
         if now == (self.text.language, self.text.currency, self.text.currency_per_usd):
             return False
-        self.text = page_text(*now)
+        self.text = text_with_names(*now)
         self._translate()
         return True
 

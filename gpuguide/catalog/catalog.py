@@ -258,9 +258,18 @@ class Catalog:
         """GPU, provider and kind names checked and in the tables' spelling."""
         known = self._names_of_market
         cards = tuple(_spelling("GPU", name, (*known["gpu"], *self.gpus)) for name in scenario.gpu)
-        providers = tuple(_spelling("provider", name, known["provider"]) for name in scenario.providers)
+        keys = self._provider_keys if scenario.providers else {}
+        providers = tuple(
+            _spelling("provider", keys.get(name.casefold(), name), known["provider"]) for name in scenario.providers
+        )
         kinds = tuple(_spelling("kind of offer", name, known["kind"]) for name in scenario.offer_kinds)
         return scenario.model_copy(update={"gpu": cards, "providers": providers, "offer_kinds": kinds})
+
+    @cached_property
+    def _provider_keys(self) -> dict[str, str]:
+        """Keys of providers by the names that people are shown."""
+        table = read_table("providers", self.folder)
+        return {shown_name(name).casefold(): key for key, name in zip(table["provider"], table["name"], strict=True)}
 
     @cached_property
     def _names_of_market(self) -> dict[str, list[str]]:
@@ -305,6 +314,11 @@ def _loaded(folder: Path | None, today: date) -> Catalog:
     """What a server reads in the evening counts the age of prices wrongly the next morning."""
     own = os.environ.get(VARIABLE)
     return with_assumptions(Catalog(folder, today), Path(own)) if own else Catalog(folder, today)
+
+
+def shown_name(name: str) -> str:
+    """A provider's name as it is shown: what stands in brackets is left out."""
+    return name.partition(" (")[0]
 
 
 def _names(field: str, names: Sequence[str]) -> Sequence[str]:

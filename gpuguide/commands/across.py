@@ -41,10 +41,10 @@ def across(decision: Decision, what: str) -> pd.DataFrame:
 def print_across(table: pd.DataFrame, decision: Decision, what: str) -> None:
     """The same words as on the page."""
     from gpuguide.show.formats import format_columns
+    from gpuguide.show.names import text_with_names
     from gpuguide.show.serving import curve_columns
     from gpuguide.show.terminal import print_told
-    from gpuguide.text import Text
 
     scenario = decision.scenario
-    text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
+    text = text_with_names(scenario.language, scenario.currency, scenario.currency_per_usd)
     print_told(curve_columns(table, text) if what == LOAD else format_columns(table, decision, text), text)

@@ -20,6 +20,7 @@ from gpuguide.report import sections
 from gpuguide.report.sensitivity import Mover, assumption_movers, cost_of, movers
 from gpuguide.show import figures, tables
 from gpuguide.show.html import Html, tag
+from gpuguide.show.names import text_with_names
 from gpuguide.show.remedies import remedy_list
 from gpuguide.show.theme import resolved
 from gpuguide.show.verdict import tiles, verdict, verdict_box, warnings
@@ -96,7 +97,7 @@ class Report:
 
     def __init__(self, scenario: Scenario, catalog: Catalog, title: str = "") -> None:
         self.scenario, self.catalog, self.title = scenario, catalog, title
-        self.text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
+        self.text = text_with_names(scenario.language, scenario.currency, scenario.currency_per_usd)
 
     @classmethod
     def from_names(cls, names: Mapping[str, Any]) -> Report:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from gpuguide.report.page import document
 from gpuguide.show.html import Html, join, tag
+from gpuguide.show.names import text_with_names
 from gpuguide.show.tables import Column, badge, html_table
 from gpuguide.show.verdict import machine
 from gpuguide.text import Text
@@ -30,7 +31,7 @@ def index_page(made: Sequence[Made], *, language: str, folder: Path) -> str:
     folder : Path
         Where the page stands; links are relative to it, so that the folder can be moved as a whole.
     """
-    text = Text(language)
+    text = text_with_names(language)
     answered = [one for one in made if one.file is not None]
     failed = [(place, one) for place, one in enumerate(made, start=1) if one.file is None]
     body = [
@@ -80,7 +81,8 @@ def _link(one: Made, place: int, text: Text, folder: Path) -> Html:
 def _machine(summary: Any, text: Text) -> Html:
     if "gpu" not in summary:
         return tag("span", text("table.nothing_fits"))
-    paid = text("report.paid", provider=summary["provider"], price=summary["usd_per_hour"])
+    provider = text.name("option.providers", summary["provider"])
+    paid = text("report.paid", provider=provider, price=summary["usd_per_hour"])
     return join([tag("span", machine(summary), class_="gg-machine"), tag("small", paid)])
 
 

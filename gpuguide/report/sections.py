@@ -168,7 +168,8 @@ def _then(mover: Mover, text: Text) -> str:
         return text("report.same")
     said = []
     for end, move in moves:
-        who = text("report.nothing") if move.best is None else f"{move.gpus}× {move.best}, {move.provider}"
+        where = text.name("option.providers", move.provider)
+        who = text("report.nothing") if move.best is None else f"{move.gpus}× {move.best}, {where}"
         said.append(text(f"report.then_{end}", offer=who))
     return "; ".join(said)
 

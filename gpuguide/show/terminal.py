@@ -11,8 +11,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from gpuguide.show.media import phase_columns
+from gpuguide.show.names import text_with_names
 from gpuguide.show.told import Told, lines_of
-from gpuguide.show.verdict import machine, verdict
+from gpuguide.show.verdict import machine, verdict, warning
 from gpuguide.text import Text
 from gpuguide.units import HOUR
 
@@ -39,7 +40,7 @@ def _console() -> Console:
 def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> None:
     """Verdict, funnel, ranked offers and warnings."""
     scenario = decision.scenario
-    text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
+    text = text_with_names(scenario.language, scenario.currency, scenario.currency_per_usd)
     console = _console()
     console.print(verdict(decision, text), style="bold", highlight=False)
     steps = " -> ".join(f"{text.name('funnel', step)} {text.count(remaining)}" for step, remaining in decision.funnel)
@@ -52,7 +53,7 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
     if len(rows):
         console.print(_offers_table(rows, text, serving=scenario.workload == "serve"))
     for key, values in decision.warnings:
-        console.print(f"! {text(key, **values)}", highlight=False)
+        console.print(f"! {warning(key, values, text)}", highlight=False)
 
 
 def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
@@ -67,7 +68,8 @@ def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
     for key in ("terminal.per_hour", *speed, whole, "terminal.range", "terminal.price_of"):
         table.add_column(text(key), justify="right")
     for place, row in enumerate(rows.to_dict("records"), start=1):
-        provider = row["provider"] if row["region"] == "*" else f"{row['provider']} {row['region']}"
+        name = text.name("option.providers", row["provider"])
+        provider = name if row["region"] == "*" else f"{name} {row['region']}"
         needed, usable = text.memory(row["memory_total_typical_bytes"]), text.memory(row["usable_bytes"])
         fit = f"{text.name('fit', row['fit'])}, {needed} / {usable}"
         cells = [str(place), provider, machine(row), fit, text.money(row["usd_per_hour"])]

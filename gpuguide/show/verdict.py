@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuguide.show.figures import machine_name
@@ -104,12 +105,14 @@ def _plain_tile(value: str, name: str, ranged: str | None = None) -> Html:
     return tag("div", tag("dt", name), tag("dd", tag("b", value), small), class_="gg-tile")
 
 
+def warning(key: str, values: Mapping[str, Any], text: Text) -> str:
+    """One of a decision's warnings as a sentence."""
+    return text(key, **{**values, "provider": text.name("option.providers", values.get("provider", ""))})
+
+
 def warnings(decision: Decision, text: Text) -> Html | None:
     """What a reader should know before acting, one sentence each."""
-    said = [
-        tag("li", text(key, **{**values, "provider": text.name("option.providers", values.get("provider", ""))}))
-        for key, values in decision.warnings
-    ]
+    said = [tag("li", warning(key, values, text)) for key, values in decision.warnings]
     return tag("ul", said, class_="gg-warnings") if said else None
 
 

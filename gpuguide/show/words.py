@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuguide.show.verdict import verdict
-from gpuguide.text import Text
+from gpuguide.show.names import text_with_names
+from gpuguide.show.verdict import verdict, warning
 
 if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
@@ -21,9 +21,11 @@ def spoken(decision: Decision) -> dict[str, Any]:
         `verdict`, one sentence; `verdict_values`, the figures it names; `warnings`, with keys and figures.
     """
     scenario = decision.scenario
-    text = Text(scenario.language, scenario.currency, scenario.currency_per_usd)
+    text = text_with_names(scenario.language, scenario.currency, scenario.currency_per_usd)
     return {
         "verdict": verdict(decision, text),
         "verdict_values": dict(decision.verdict),
-        "warnings": [{"key": key, "sentence": text(key, **values), **values} for key, values in decision.warnings],
+        "warnings": [
+            {"key": key, "sentence": warning(key, values, text), **values} for key, values in decision.warnings
+        ],
     }

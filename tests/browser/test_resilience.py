@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuguide import Scenario, decide
-from gpuguide.app.names import page_text
 from gpuguide.catalog.catalog import Catalog
 from gpuguide.show import figures, tables, verdict
+from gpuguide.show.names import text_with_names
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -89,7 +89,7 @@ def test_a_hostile_provider_is_shown_as_text(visit, poisoned):
     ours = decision.ranking["provider"] == HOSTILE
     assert ours.any()
     decision.__dict__["ranking"] = decision.ranking[ours].reset_index(drop=True)
-    text = page_text("en", "USD", None)
+    text = text_with_names("en", "USD", None)
     html = tables.ranking_table(decision, text) + verdict.verdict_box(decision, text)
     page = visit.open("/memory", width=1280)
     page.evaluate("(html) => { document.querySelector('.gg-intro').innerHTML = html; }", str(html))

@@ -14,8 +14,7 @@ from playwright.sync_api import expect
 
 from gpuguide import Scenario, decide, load_catalog
 from gpuguide.app.location import read_query
-from gpuguide.show.verdict import verdict
-from gpuguide.text import Text
+from gpuguide.show.words import spoken
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -56,7 +55,7 @@ def test_the_page_and_decide_agree(visit):
         "/serve?model=llama-3.1-70b&weight_format=fp8&max_context=32768&concurrency=16&language=en", width=1280
     )
     given = read_query(urllib.parse.urlsplit(page.url).query) | {"workload": "serve"}
-    expected = verdict(decide(load_catalog().resolve(Scenario.from_mapping(given))), Text("en"))
+    expected = spoken(decide(load_catalog().resolve(Scenario.from_mapping(given))))["verdict"]
     assert " ".join(expected.split()) in verdict_of(page)
 
 

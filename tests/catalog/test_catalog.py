@@ -85,3 +85,9 @@ def test_a_catalog_of_no_folder_and_no_day_is_refused():
     for build in (lambda: Catalog(folder=1), lambda: Catalog(today="2026-11-30"), lambda: load_catalog(3)):
         with pytest.raises(InvalidScenario):
             build()
+
+
+def test_a_provider_goes_by_the_name_that_is_shown():
+    """What a page or a table shows could not be typed back."""
+    asked = Scenario(workload="lora", providers=("Packet.ai", "RUNPOD"))
+    assert load_catalog().resolve(asked).scenario.providers == ("packetai", "runpod")
