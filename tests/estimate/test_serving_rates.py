@@ -61,7 +61,8 @@ def test_peaks_of_each_precision():
     np.testing.assert_array_equal(peak, NODES.flops["fp32"])
     four = dict(NODES.flops) | {"fp4": np.full(5, 9e15)}
     peak, width = compute_flops(nodes=replace(NODES, flops=four), precision="fp4")
-    assert np.all(peak == 9e15) and np.all(width == 0.5)
+    assert np.all(peak == 9e15)
+    assert np.all(width == 0.5)
 
 
 def test_rate_of_multiplications():
