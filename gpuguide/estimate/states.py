@@ -243,7 +243,7 @@ def _trained(model: Model, job: TrainingJob, split: Split) -> Split:
         per_expert = len(mlp_only) * job.lora_rank * (model.hidden + model.moe_ffn)
         in_experts = per_expert * model.experts * model.moe_layers
     # Counted over the whole model; a GPU's share is its share of the layers below.
-    blocks_all = np.maximum(model.params_linear - model.params_routed_experts, 1.0)
+    blocks_all = np.maximum(model.params_linear - model.params_routed_experts + model.params_vision, 1.0)
     dense_share = split.blocks / blocks_all
     expert_share = split.experts / np.maximum(model.params_routed_experts, 1.0)
     # Full copies of embedding and head are trained in the base's width: fewer parameters of an adapter's width.
