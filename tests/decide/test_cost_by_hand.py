@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpuguide.decide.billing import rounding_after_interruption
-from gpuguide.decide.cost import TEXT_BYTES_PER_TOKEN, run_cost, serving_cost
+from gpuguide.decide.cost import TEXT_BYTES_PER_TOKEN, break_even_tokens, run_cost, serving_cost
 from gpuguide.spec.scenario import Scenario
 from tests.decide.cost_cases import HOUR, PLAIN, an_offer, cost_of, serve
 
@@ -83,3 +83,97 @@ def test_items_instead_of_tokens():
     assert cost.usd_per_1000_items[1, 0] == pytest.approx(1460 / (2 * 0.3 * 730 * 3.6))
     assert cost.usd_per_million_tokens is None
     assert cost.egress[1, 0] == 0.0
+
+
+def test_price_of_each_gpu_and_least_charge():
+    """Two machines of four: eight GPUs share the price of an hour; 40 s of use pay for a minute at 2 USD an hour."""
+    pair = an_offer(16.0, gpus_per_node=4, nodes=2)
+    run, month = cost_of(pair, PLAIN, work_h=3.0), serve(pair, PLAIN)
+    assert run.usd_per_useful_gpu_hour[1, 0] == pytest.approx(2.0)
+    assert month.usd_per_useful_gpu_hour[1, 0] == pytest.approx(2.0 / 0.3)
+    assert month.usd_per_million_tokens[1, 0] == pytest.approx(16 * 730 / 788.4)
+    assert run.usd_per_1000_items is None
+    assert month.usd_per_1000_items is None
+    assert run.usd_per_million_tokens is None
+    least = an_offer(2.0, minimum_charge_s=60.0)
+    short = cost_of(least, PLAIN, work_h=40 / HOUR, items=50.0)
+    assert short.minimum_charge_usd[1, 0] == pytest.approx(20 / HOUR * 2)
+    assert short.rounding[1, 0] == pytest.approx(20 / HOUR * 2)
+    assert short.usd_per_1000_items[1, 0] == pytest.approx(60 / HOUR * 2 / 50 * 1000)
+    long = serve(an_offer(2.0, minimum_charge_s=730 * HOUR + 30), PLAIN)
+    assert long.minimum_charge_usd[1, 0] == pytest.approx(30 / HOUR * 2)
+
+
+def test_stopped_between_uses_by_hand():
+    """An hour at a time pays for starts and started hours instead of for waiting; no checkpoints either way."""
+    offer = an_offer(2.0, billing_granularity_s=HOUR)
+    starts = PLAIN.value("cost_starts_per_month_office")
+    scenario = Scenario(workload="serve", load="office", setup_minutes=6.0, storage_gb=0.0, egress_gb=0.0)
+
+    def month(stops):
+        return serving_cost(
+            offers=offer, scenario=scenario, weight_bytes=0.0, assumptions=PLAIN, stop_when_idle=stops,
+            tokens_per_s=np.full((3, 1), 1000.0),
+        )  # fmt: skip
+
+    waits, stops = month(False), month(True)
+    used = 0.3 * 730
+    each = used / starts + 0.1
+    assert waits.total[1, 0] == pytest.approx(2 * np.ceil(730.1))
+    assert waits.idle[1, 0] == pytest.approx(2 * (730 - used))
+    assert waits.setup[1, 0] == pytest.approx(2 * 0.1)
+    assert stops.total[1, 0] == pytest.approx(2 * starts * np.ceil(each))
+    assert stops.idle[1, 0] == 0.0
+    assert stops.setup[1, 0] == pytest.approx(2 * starts * 0.1)
+    assert stops.rounding[1, 0] == pytest.approx(2 * starts * (np.ceil(each) - each))
+    assert stops.billed_hours[1, 0] == pytest.approx(starts * np.ceil(each))
+    assert waits.total_if_stopped[1, 0] == stops.total_if_stopped[1, 0] == stops.total[1, 0]
+    assert waits.checkpoints[1, 0] == stops.checkpoints[1, 0] == 0.0
+    assert stops.total[1, 0] != waits.total[1, 0]
+    assert waits.busy_share[1, 0] == pytest.approx(0.3)
+
+
+def test_answers_while_machines_are_taken_away():
+    """Of each hour of use 0.02 waits and restarts; taken away 14.6 times by the month's hours."""
+    offer = an_offer(1.0, pricing="spot")
+    month = serve(offer, PLAIN, interruptions_per_hour=0.02, setup_minutes=6.0)
+    wait = PLAIN.value("spot_wait_s") / HOUR
+
+    assert month.availability[1, 0] == pytest.approx(1 / (1 + 0.02 * (wait + 0.1)))
+    assert month.expected_interruptions[1, 0] == pytest.approx(14.6)
+    assert month.risky[0]
+    assert not serve(an_offer(1.0), PLAIN).risky[0]
+
+
+def test_a_run_that_keeps_every_item():
+    """Without checkpoints their size changes nothing but what lies on the volume."""
+    offer = an_offer(3.0, pricing="spot")
+    asked = {"work_h": 10.0, "needs_checkpoints": False, "interruptions_per_hour": 0.1, "setup_minutes": 6.0}
+    small, large = (cost_of(offer, PLAIN, checkpoint_bytes=size, **asked) for size in (0.0, 1e13))
+
+    np.testing.assert_array_equal(small.total, large.total)
+    assert np.all(small.checkpoints == 0)
+    assert np.all(np.isnan(small.checkpoint_interval_s))
+    kept = cost_of(offer, PLAIN, checkpoint_bytes=1e11, **(asked | {"needs_checkpoints": True}))
+    assert np.all(kept.checkpoints > 0)
+    assert np.all(kept.checkpoint_interval_s > 0)
+    for cost in (small, kept):
+        parts = cost.compute + cost.checkpoints + cost.setup + cost.interruptions + cost.idle
+        assert cost.billed_hours[1, 0] == pytest.approx((parts + cost.rounding)[1, 0] / 3)
+
+
+def test_sessions_on_the_volume():
+    """Three sessions lie two nights apart on the volume; ten minutes of each are forgotten."""
+    apart = PLAIN.replace(cost_hours_between_sessions=(16.0,) * 3, cost_idle_minutes_per_session=(10.0,) * 3)
+    offer = an_offer(2.0, volume_usd_per_gb_month=0.073)
+    cost = cost_of(offer, apart, work_h=6.0, sessions=3, storage_gb=1000.0, needs_checkpoints=False)
+
+    assert cost.storage[1, 0] == pytest.approx(1000 * 0.073 * (6 + 2 * 16) / 730)
+    assert cost.idle[1, 0] == pytest.approx(2 * 0.5)
+    assert cost.billed_hours[1, 0] == pytest.approx(6.5)
+    assert cost.total[1, 0] == pytest.approx(13 + 1000 * 0.073 * 38 / 730)
+
+
+def test_break_even_by_hand():
+    """1,460 USD a month against 0.5 USD a million: 2,920 million."""
+    assert break_even_tokens(usd_per_month=1460.0, api_usd_per_million=0.5) == 2_920e6

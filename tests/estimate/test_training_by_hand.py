@@ -18,7 +18,7 @@ from gpuguide.estimate.exchange import mlp_layers, sublayers
 from gpuguide.estimate.sharding import joined_ranks, shard_ranks
 from gpuguide.estimate.training import training_speed
 from gpuguide.spec.plan import Plan
-from tests.estimate.hand_cases import DENSE, LATENT, MIX, ROUTED, TABLE, stored
+from tests.estimate.hand_cases import DENSE, LATENT, MIX, ROUTED, TABLE
 from tests.estimate.training_cases import assumptions, job, machines
 
 KNOWN = assumptions()
