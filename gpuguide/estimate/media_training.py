@@ -208,15 +208,14 @@ def media_training_memory(
     context = assumptions["media_memory_context_bytes"]
     cached = assumptions["media_training_allocator"]
     beyond = assumptions["media_memory_weights"]
-    one = np.ones_like(np.asarray(plan.micro_batch, dtype=np.float64))
 
     def moment(phase: str, *, gradients: Number, activations: Number, buffers: Number) -> MemoryBreakdown:
         return MemoryBreakdown(
-            weights=beyond * (states.base + beside) * one,
-            gradients=gradients * one,
-            optimizer=states.optimizer * one,
-            activations=activations * one,
-            buffers=buffers * one,
+            weights=beyond * (states.base + beside),
+            gradients=gradients,
+            optimizer=states.optimizer,
+            activations=activations,
+            buffers=buffers,
             reserved=context,
             phase=float(PHASES.index(phase)),
         )
@@ -225,7 +224,7 @@ def media_training_memory(
     moments = fullest(
         [
             MemoryBreakdown(
-                weights=beyond * (states.base + beside + encoding) * one,
+                weights=beyond * (states.base + beside + encoding),
                 reserved=context,
                 phase=float(PHASES.index("load")),
             ),
