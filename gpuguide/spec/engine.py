@@ -36,7 +36,6 @@ class Engine:
     released: str = ""  # day of that version
     limit: str = "utilization"
     utilization: float = 0.9  # the setting's default [-]
-    preallocates: bool = True  # takes the whole limit at start, whatever the job needs
     prefill_tokens: float = 2048.0  # tokens of one pass on small cards [tokens]
     prefill_tokens_large: float = 8192.0  # on large cards [tokens]
     whole_prompt: bool = False  # a pass holds the longest sequence: prompts are not cut
