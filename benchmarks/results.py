@@ -192,7 +192,7 @@ def browser(run: dict[str, Any]) -> list[str]:
         *table(
             (
                 "page", "step p50 [ms]", "floor p50 [ms]", "step p95 [ms]", "floor p95 [ms]", "ratio p50", "ratio p95",
-                "most kB a step", "steps", "lost",
+                "most kB a step, unpacked", "steps", "lost",
             ),
             moved,
         ),

@@ -41,19 +41,19 @@ class Reader:
     slider: str = ""  # id of the slider that is moved
     ends: tuple[float, float] = (0.0, 1.0)
     ticks: int = 0
-    received: int = 0  # bytes
 
     async def arrive(self) -> float:
         """Open the page; seconds until its widgets are there and it has been drawn once."""
         started = time.perf_counter()
         answer = await AsyncHTTPClient().fetch(f"{self.url}/{self.page}", request_timeout=PATIENCE_S)
-        self.received += len(answer.body)
         found = re.search(r'"kernelId": ?"([^"]+)"', answer.body.decode())
         if found is None:
             raise RuntimeError("the page names no kernel")
         self.kernel = found[1]
         address = f"{self.url.replace('http', 'ws', 1)}/api/kernels/{self.kernel}/channels?session_id={self.session}"
-        self.socket = await websocket_connect(HTTPRequest(address), max_message_size=LARGEST)
+        self.socket = await websocket_connect(
+            HTTPRequest(address), max_message_size=LARGEST, compression_options={}
+        )
         control = uuid.uuid4().hex
         await self._send("comm_open", {"comm_id": control, "target_name": "jupyter.widget.control", "data": {}})
         await self._send("comm_msg", {"comm_id": control, "data": {"method": "request_states"}})
@@ -65,6 +65,11 @@ class Reader:
         while not self.ticks:
             await self._heard()
         return time.perf_counter() - started
+
+    @property
+    def received(self) -> int:
+        """Bytes that came over the websocket, packed as browsers ask for."""
+        return 0 if self.socket is None else int(self.socket.protocol._wire_bytes_in)
 
     async def step(self, place: float) -> float:
         """Move the slider to a place in its range; seconds until the page has drawn the answer."""
@@ -122,7 +127,6 @@ class Reader:
         raw = await asyncio.wait_for(self.socket.read_message(), PATIENCE_S)
         if raw is None:
             raise RuntimeError("the connection was closed")
-        self.received += len(raw)
         if isinstance(raw, bytes):  # a message with buffers: number of parts, their places, then the parts
             count = int.from_bytes(raw[:4], "big")
             places = [int.from_bytes(raw[4 + 4 * part : 8 + 4 * part], "big") for part in range(count)]

@@ -32,6 +32,7 @@ from voila._version import __version__ as voila_version
 from voila.app import Voila
 from voila.shutdown_kernel_handler import VoilaShutdownKernelHandler
 from voila.tornado.handler import TornadoVoilaHandler
+from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
 
 from gpuguide import __version__
 from gpuguide.app import nursery
@@ -129,6 +130,21 @@ class ShutdownHandler(VoilaShutdownKernelHandler):  # type: ignore[misc]
             super().check_xsrf_cookie()
 
 
+class SocketHandler(VoilaKernelWebsocketHandler):  # type: ignore[misc]
+    """
+    The messages between a page and its kernel.
+
+    Voila reads what a kernel sends as the newer of the two websocket protocols. To a browser that speaks the older one,
+    a message with attached bytes then looks like one of some billion parts, and the server would count them for good.
+    """
+
+    def write_message(self, message: bytes | dict[str, Any], binary: bool = False) -> Any:
+        """Hand a message on."""
+        if isinstance(message, bytes) and self.selected_subprotocol is None:
+            return super(VoilaKernelWebsocketHandler, self).write_message(message, binary)
+        return super().write_message(message, binary)
+
+
 class MissingHandler(tornado.web.RequestHandler):
     """Everything else."""
 
@@ -185,7 +201,8 @@ class Suite(Voila):  # type: ignore[misc]
                 "TornadoVoilaHandler",
             ):
                 continue
-            own.append((pattern, ShutdownHandler, *handler[2:]) if kind is VoilaShutdownKernelHandler else handler)
+            ours = {VoilaShutdownKernelHandler: ShutdownHandler, VoilaKernelWebsocketHandler: SocketHandler}
+            own.append((pattern, ours.get(kind, kind), *handler[2:]))
         listed = frozenset(path.stem for path in Path(self.root_dir).glob("*.ipynb")) & frozenset(("index", *PAGES))
         settings = {
             "listed": listed,
@@ -227,6 +244,7 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
         "allow_remote_access": not loopback,
         "ws_ping_interval": PING_MS,
         "ws_ping_timeout": PONG_MS,
+        "websocket_compression_options": {"compression_level": 3},  # a step of a page in a fifth of its bytes
     }
     config = app.voila_configuration
     config.template, config.theme, config.show_tracebacks = "gpuguide", "light", False

@@ -44,13 +44,34 @@ def test_code_sent_over_the_websocket_is_not_run(server, tmp_path):
     assert not trace.exists()
 
 
-def message(kind: str, content: dict) -> str:
+def test_the_older_protocol_does_not_stop_the_server(server):
+    """One message with attached bytes to one browser, and nobody else would be answered any more."""
+    kernel, control = opened(f"{server.url}/serve"), uuid.uuid4().hex
+
+    async def ask() -> None:
+        address = server.url.replace("http", "ws", 1)
+        socket = await websocket_connect(
+            f"{address}/api/kernels/{kernel}/channels?session_id={uuid.uuid4().hex}", max_message_size=2**26
+        )
+        there = {"comm_id": control, "target_name": "jupyter.widget.control", "data": {}}
+        await socket.write_message(message("comm_open", there, {"version": "1.0.0"}))
+        await socket.write_message(message("comm_msg", {"comm_id": control, "data": {"method": "request_states"}}))
+        while not isinstance(await asyncio.wait_for(socket.read_message(), 30), bytes):
+            pass
+        socket.close()
+
+    asyncio.run(ask())
+    with urllib.request.urlopen(f"{server.url}/gpuguide/static/page.css", timeout=10) as reply:
+        assert reply.status == 200
+
+
+def message(kind: str, content: dict, metadata: dict | None = None) -> str:
     """A message of the Jupyter protocol, as a browser sends it."""
     header = {
         "msg_id": uuid.uuid4().hex, "msg_type": kind, "session": uuid.uuid4().hex, "username": "reader",
         "version": "5.3", "date": "2026-01-01T00:00:00Z",
     }  # fmt: skip
-    parts = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+    parts = {"header": header, "parent_header": {}, "metadata": metadata or {}, "content": content, "channel": "shell"}
     return json.dumps(parts | {"buffers": []})
 
 
