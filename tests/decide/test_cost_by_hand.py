@@ -177,3 +177,24 @@ def test_sessions_on_the_volume():
 def test_break_even_by_hand():
     """1,460 USD a month against 0.5 USD a million: 2,920 million."""
     assert break_even_tokens(usd_per_month=1460.0, api_usd_per_million=0.5) == 2_920e6
+
+
+def test_what_a_month_keeps_and_takes_out_as_told():
+    """The volume and the transfer that the user names; pictures leave nothing unless they say so."""
+    offer = an_offer(2.0, volume_usd_per_gb_month=0.1, egress_usd_per_gb=0.09)
+    assert serve(offer, PLAIN, storage_gb=50.0).storage[1, 0] == pytest.approx(5.0)
+    assert serve(offer, PLAIN, egress_gb=70.0).egress[1, 0] == pytest.approx(6.3)
+    scenario = Scenario(workload="serve", load="office", setup_minutes=0.0, storage_gb=0.0)
+    pictures = serving_cost(
+        offers=offer, scenario=scenario, weight_bytes=0.0, assumptions=PLAIN, items_per_s=np.full((3, 1), 2.0)
+    )
+    assert pictures.egress[1, 0] == 0.0
+
+
+@pytest.mark.parametrize(("deadline", "chance"), [(9.0, 0.0), (12.0, 1.0)])
+def test_a_deadline_without_interruptions(deadline, chance):
+    """Ten hours of work are late for nine and in time for twelve."""
+    cost = cost_of(an_offer(1.0), PLAIN, work_h=10.0, deadline_hours=deadline, needs_checkpoints=False)
+
+    assert cost.probability_in_time[1, 0] == pytest.approx(chance, abs=0.02)
+    assert cost_of(an_offer(1.0), PLAIN).probability_in_time is None
