@@ -217,10 +217,13 @@ def _fixed(*, model: Model, job: ServingJob, plan: Plan, nodes: Nodes, assumptio
     )
     packed = job.weight_format.bits_per_weight < 12
     share = assumptions["serving_memory_packed_share" if packed else "serving_memory_weight_share"]
-    talking = plan.tensor_parallel * plan.pipeline_parallel * plan.expert_parallel > 1
     # Stages only pass hidden states on; collectives are what allocates channels for every peer.
     collective = plan.tensor_parallel * plan.expert_parallel > 1
-    channels = np.where(collective, 1.0, np.where(talking, 0.1, 0.0)) * engine.communication_gib * GIB
+    channels = (
+        np.where(collective, 1.0, np.where(np.greater(plan.pipeline_parallel, 1), 0.1, 0.0))
+        * engine.communication_gib
+        * GIB
+    )
     spread = np.where(np.asarray(plan.expert_parallel) > plan.tensor_parallel, 1.0, 0.0) * GIB
     graphs = 1.0 if engine.graphs and job.cuda_graphs else 0.0
     return _Fixed(

@@ -7,7 +7,7 @@ import pytest
 
 from gpuguide.estimate.audio import audio_memory, audio_speed, decoder_params
 from gpuguide.estimate.compute import matmul_flops_per_s, memory_bytes_per_s
-from gpuguide.estimate.diffusion import attention_rate, denoiser_pass, diffusion_speed, latent_tokens
+from gpuguide.estimate.diffusion import attention_rate, denoiser_pass, diffusion_speed, latent_tokens, matmul_rate
 from gpuguide.estimate.diffusion_memory import diffusion_phases, fused_bytes
 from gpuguide.spec.plan import Plan
 from tests.estimate.hand_cases import stored
@@ -124,3 +124,26 @@ def test_steps_of_speech(gpu, batch, bits):
     steps = (1 + 0.5 * (1 - 1 / batch)) * 30 * known("media_asr_tokens_per_s")
 
     assert typical(found.denoise_s) == pytest.approx(steps * (max(read, multiply, host) + min(read, host) / 2))
+
+
+def test_narrow_products_of_compiled_pipelines():
+    """Half of the step from 16 bit to 8 where kernels are fused; integers gain on cards without FP8 too."""
+    shape, half = nodes("A100-80GB-SXM"), 312e12
+    reached = matmul_flops_per_s(nodes=shape, precision="bf16")
+    share = KNOWN["media_8bit_share"]
+    integers = stored(8, compute_precision="int8")
+    found = matmul_rate(job(quantization=integers, compiled=True), shape, KNOWN)
+    gain = shape.flops["int8"][0] / half
+    assert gain > 1.5
+    np.testing.assert_allclose(found, reached * (1 + (gain - 1) * share))
+    np.testing.assert_allclose(matmul_rate(job(quantization=integers), shape, KNOWN), reached)
+    eight = job(quantization=stored(8, compute_precision="fp8"), compiled=True)
+    np.testing.assert_allclose(np.ravel(matmul_rate(eight, shape, KNOWN)), np.broadcast_to(reached, 3))
+    blackwell = nodes("B200")
+    four = job(quantization=stored(4, compute_precision="fp4"), compiled=True)
+    gain = blackwell.flops["fp4"] / blackwell.flops["bf16"]
+    reached = matmul_flops_per_s(nodes=blackwell, precision="bf16")
+    np.testing.assert_allclose(matmul_rate(four, blackwell, KNOWN), reached * (1 + (gain - 1) * share))
+    unknown = replace(shape, flops=dict(shape.flops) | {"int8": np.array([np.nan])})
+    plain = matmul_rate(job(quantization=integers, compiled=True), unknown, KNOWN)
+    np.testing.assert_allclose(np.ravel(plain), matmul_flops_per_s(nodes=shape, precision="bf16")[0])
