@@ -62,9 +62,10 @@ def swap_extremes(node: cst.Attribute) -> Iterator[cst.Attribute]:
 
 
 def drop_factor(node: cst.BinaryOperation) -> Iterator[cst.BaseExpression]:
-    """A product loses its last factor."""
+    """A product loses its last factor; brackets stay, since it may span lines."""
     if isinstance(node.operator, cst.Multiply):
-        yield node.left
+        left = node.left
+        yield left.with_changes(lpar=[*node.lpar, *left.lpar], rpar=[*left.rpar, *node.rpar])
 
 
 def prepare(folder: Path, files: list[str]) -> None:
