@@ -37,7 +37,7 @@ def test_code_sent_over_the_websocket_is_not_run(server, tmp_path):
         await socket.write_message(message("kernel_info_request", {}))
         heard = []
         while "kernel_info_reply" not in heard:
-            reply = await asyncio.wait_for(socket.read_message(), 30)
+            reply = await asyncio.wait_for(socket.read_message(), 90)
             heard.append(json.loads(reply)["header"]["msg_type"])
         await closed(socket)
         return heard
@@ -59,7 +59,7 @@ def test_the_older_protocol_does_not_stop_the_server(server):
         there = {"comm_id": control, "target_name": "jupyter.widget.control", "data": {}}
         await socket.write_message(message("comm_open", there, {"version": "1.0.0"}))
         await socket.write_message(message("comm_msg", {"comm_id": control, "data": {"method": "request_states"}}))
-        while not isinstance(await asyncio.wait_for(socket.read_message(), 30), bytes):
+        while not isinstance(await asyncio.wait_for(socket.read_message(), 90), bytes):
             pass
         await closed(socket)
 
