@@ -6,7 +6,8 @@ the system cannot fork (Windows), kernels start the ordinary way.
 
 Three processes take part: the nursery (``python -m gpuguide.app.nursery SOCKET``), which forks; a small stand-in that
 the server starts as 'the kernel' (``python nursery.py SOCKET --stand-in ARGUMENTS``) and whose end means the kernel's
-end; and the fork itself, which ends when its stand-in does.
+end; and the fork itself, which ends when its stand-in or the nursery does, so that a server that was killed leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -95,7 +97,8 @@ def serve(address: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the forks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     print("ready", flush=True)  # noqa: T201 - the server waits for this line
-    watch = _watcher(listener)
+    lifeline, held = os.pipe()  # closed with this process, which ends with the server
+    watch = _watcher(listener, held)
     while True:
         try:
             connection, _ = listener.accept()
@@ -109,17 +112,19 @@ def serve(address: str) -> None:
         if pid == 0:
             listener.close()
             os.close(watch)
-            _grow_up(connection, asked)
+            os.close(held)
+            _grow_up(connection, lifeline, asked)
         connection.close()
 
 
-def _watcher(listener: socket.socket) -> int:
+def _watcher(listener: socket.socket, held: int) -> int:
     """End with the server: its end of our standard input closes. A child process watches, so that we hold no thread."""
     own = os.getpid()
     ours, theirs = os.pipe()
     if os.fork() == 0:
         listener.close()
         os.close(theirs)
+        os.close(held)
         with contextlib.suppress(OSError):
             while os.read(0, 1024):
                 pass
@@ -141,7 +146,7 @@ def _warm() -> None:
     warm_up()
 
 
-def _grow_up(connection: socket.socket, asked: dict[str, Any]) -> None:
+def _grow_up(connection: socket.socket, lifeline: int, asked: dict[str, Any]) -> None:
     """Become the kernel that was asked for; never returns."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -155,7 +160,7 @@ def _grow_up(connection: socket.socket, asked: dict[str, Any]) -> None:
 
     def until_alone() -> None:
         with contextlib.suppress(OSError):
-            connection.recv(1)
+            select.select([connection, lifeline], [], [])
         os._exit(0)
 
     threading.Thread(target=until_alone, daemon=True).start()

@@ -68,6 +68,34 @@ def test_the_older_protocol_does_not_stop_the_server(server):
         assert reply.status == 200
 
 
+def test_a_killed_server_leaves_nothing_behind(another_server):
+    """Kernels of a server that crashed would hold their memory until the machine is started anew."""
+    with another_server() as server:
+        opened(f"{server.url}/memory")
+        started = family(server.process.pid)
+        assert len(started) > 3
+        server.process.kill()
+        server.process.wait(10)
+        deadline = time.monotonic() + 30
+        while any(map(alive, started)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not [pid for pid in started if alive(pid)]
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that came of it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in family(int(child)))]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def handed_out(server) -> bool:
     """Whether a page comes with a kernel that ran before it was asked for."""
     before = [Path(f"/proc/{kernel}/cmdline").read_text() for kernel in server.kernels()]
