@@ -110,7 +110,7 @@ def main() -> int:
     words.add_argument("--mutants", type=int, default=300)
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--folder", type=Path, default=ROOT / "build" / "mutation")
-    words.add_argument("--least", type=float, default=0.75)
+    words.add_argument("--least", type=float, default=0.9)
     words.add_argument("files", nargs="*", default=list(FILES))
     asked = words.parse_args()
     prepare(asked.folder.resolve(), asked.files)
