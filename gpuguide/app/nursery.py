@@ -160,7 +160,7 @@ def _grow_up(connection: socket.socket, lifeline: int, asked: dict[str, Any]) ->
 
     def until_alone() -> None:
         with contextlib.suppress(OSError):
-            select.select([connection, lifeline], [], [])
+            select.select([connection.fileno(), lifeline], [], [])
         os._exit(0)
 
     threading.Thread(target=until_alone, daemon=True).start()
