@@ -51,9 +51,7 @@ class Reader:
             raise RuntimeError("the page names no kernel")
         self.kernel = found[1]
         address = f"{self.url.replace('http', 'ws', 1)}/api/kernels/{self.kernel}/channels?session_id={self.session}"
-        self.socket = await websocket_connect(
-            HTTPRequest(address), max_message_size=LARGEST, compression_options={}
-        )
+        self.socket = await websocket_connect(HTTPRequest(address), max_message_size=LARGEST, compression_options={})
         control = uuid.uuid4().hex
         await self._send("comm_open", {"comm_id": control, "target_name": "jupyter.widget.control", "data": {}})
         await self._send("comm_msg", {"comm_id": control, "data": {"method": "request_states"}})
