@@ -6,6 +6,7 @@ import re
 import time
 import urllib.request
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ from gpuguide.app.declaration import PAGES as NAMES
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PAGES = ("index", *NAMES)
+
+
+def run(talk):
+    """What a conversation ends with, in a thread of its own: the browser's driver keeps a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(talk())).result()
 
 
 def opened(url: str) -> str:
@@ -42,7 +49,7 @@ def test_code_sent_over_the_websocket_is_not_run(server, tmp_path):
         await closed(socket)
         return heard
 
-    heard = asyncio.run(send())
+    heard = run(send)
     assert not {"execute_reply", "complete_reply"} & set(heard)
     assert not trace.exists()
 
@@ -63,7 +70,7 @@ def test_the_older_protocol_does_not_stop_the_server(server):
             pass
         await closed(socket)
 
-    asyncio.run(ask())
+    run(ask)
     with urllib.request.urlopen(f"{server.url}/gpuguide/static/page.css", timeout=10) as reply:
         assert reply.status == 200
 
