@@ -128,7 +128,7 @@ def cost(entries: Sequence[Entry], text: Text) -> Figure:
         if entry.decision.best is not None
     ]
     frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=_COLUMNS)
-    return figures.cost_bars(frame, text, title=text("chart.run_cost"), count=max(len(rows), 3))
+    return figures.cost_bars(frame, text, title=text("chart.run_cost"), count=max(len(rows), 3), between="<br>")
 
 
 def architectures(entries: Sequence[Entry], text: Text) -> Html:

@@ -113,11 +113,10 @@ def cost_of_offers(decision: Decision, text: Text, count: int = 10) -> Figure:
     return cost_bars(rows, text, title=cost_title(decision, text), count=count)
 
 
-def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int) -> Figure:
-    """Rows of a ranking as bars of cost, by parts."""
-    labels = _distinct(
-        [f"{provider} · {machine}" for provider, machine in zip(_providers(rows, text), _machines(rows), strict=True)]
-    )
+def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int, between: str = " · ") -> Figure:
+    """Rows of a ranking as bars of cost, by parts; `between` parts who from what in a label, '<br>' for long names."""
+    named = zip(_providers(rows, text), _machines(rows), strict=True)
+    labels = _distinct([f"{provider}{between}{machine}" for provider, machine in named])
     rate = float(text.currency_per_usd or 1.0)
     parts = {part: _column(rows, f"cost_{part}_usd") * rate for part in COST_PARTS}
     data = stacked(text, "cost", parts, labels, unit=text.currency)
