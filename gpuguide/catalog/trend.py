@@ -65,11 +65,9 @@ def price_trend(
     DataFrame
         Per provider and day, oldest first: `provider, as_of, low, typical, high, offers`. [USD per GPU-hour]
     """
-    chosen = rows[(rows["gpu"] == gpu) & (rows["kind"] == kind)]
+    each = _per_gpu(rows[rows["kind"] == kind], gpu, pricing)
     if provider is not None:
-        chosen = chosen[chosen["provider"] == provider]
-    price = usable(chosen["spot_usd_per_hour" if pricing == "spot" else "price_usd_per_hour"])
-    each = chosen.assign(each=price / chosen["gpu_count"].to_numpy(np.float64)).dropna(subset=["each"])
+        each = each[each["provider"] == provider]
     grouped = each.groupby(["provider", "as_of"], sort=True)["each"]
     return grouped.agg(low="min", typical="median", high="max", offers="count").reset_index()
 
@@ -97,9 +95,7 @@ def market_trend(rows: pd.DataFrame, *, gpu: str, pricing: str = "on_demand") ->
         Per day with a new price, oldest first: `as_of, low, typical, offers`; empty where nothing was read twice.
         [USD per GPU-hour]
     """
-    chosen = rows[rows["gpu"] == gpu]
-    price = usable(chosen["spot_usd_per_hour" if pricing == "spot" else "price_usd_per_hour"])
-    each = chosen.assign(each=price / chosen["gpu_count"].to_numpy(np.float64)).dropna(subset=["each"])
+    each = _per_gpu(rows, gpu, pricing)
     days = each.pivot_table(index="as_of", columns=OFFER, values="each", aggfunc="last").sort_index()
     read = days.notna().to_numpy()
     if not len(days) or not (read.sum(axis=0) > 1).any():
@@ -123,3 +119,10 @@ def market_trend(rows: pd.DataFrame, *, gpu: str, pricing: str = "on_demand") ->
             "offers": shown.notna().sum(axis=1).to_numpy(),
         }
     )
+
+
+def _per_gpu(rows: pd.DataFrame, gpu: str, pricing: str) -> pd.DataFrame:
+    """Rows of one GPU that have a price of the kind asked for, with `each`. [USD per GPU-hour]"""
+    chosen = rows[rows["gpu"] == gpu]
+    price = usable(chosen["spot_usd_per_hour" if pricing == "spot" else "price_usd_per_hour"])
+    return chosen.assign(each=price / chosen["gpu_count"].to_numpy(np.float64)).dropna(subset=["each"])
