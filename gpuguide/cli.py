@@ -148,7 +148,7 @@ def decide(
             answered = decision.as_json(top=top, include_rejected=all_) | spoken(decision)
             _print_json(answered, indent=None if len(asked) > 1 else 2)
         elif as_csv:
-            _print_csv(decision.table(top=top, include_rejected=all_), header=one is asked[0])
+            _print_csv(decision.columns(top=top, include_rejected=all_), header=one is asked[0])
         else:
             from gpuguide.show.terminal import print_decision
 
@@ -246,9 +246,9 @@ def offers(
     """
     from gpuguide.catalog.catalog import load_catalog
 
-    table = load_catalog().offers(gpus=gpu or (), min_memory_gb=min_memory, providers=provider or (), kinds=kind or ())
+    table = load_catalog().listed(gpus=gpu or (), min_memory_gb=min_memory, providers=provider or (), kinds=kind or ())
     if as_json:
-        _print_json(table.to_dict("records"))
+        _print_json(table.records())
     elif as_csv:
         _print_csv(table)
     else:
@@ -378,4 +378,10 @@ def _print_json(value: Any, indent: int | None = 2) -> None:
 
 
 def _print_csv(table: Any, header: bool = True) -> None:
-    sys.stdout.write(table.to_csv(index=False, header=header, lineterminator="\n"))
+    """Columns, or a DataFrame in the same form."""
+    from gpuguide.columns import Columns
+
+    if isinstance(table, Columns):
+        table.write_csv(sys.stdout, header=header)
+    else:
+        sys.stdout.write(table.to_csv(index=False, header=header, lineterminator="\n"))

@@ -1,11 +1,15 @@
 """Imports point down, a plain import is light, and only two modules know a network."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gpuguide
+from gpuguide.spec.scenario import WORKLOADS
 
 PACKAGE = Path(gpuguide.__file__).parent
 NETWORK = {
@@ -23,6 +27,9 @@ NETWORK = {
 MAY_USE_NETWORK = {"catalog/hub.py", "catalog/refresh.py"}
 MAY_USE_SOCKETS_OF_THIS_MACHINE = {"app/nursery.py", "app/serve.py"}
 """The page server asks its nursery for kernels through a Unix socket; nothing leaves the machine."""
+
+
+FORMS = ([], ["--csv"], ["--json"], ["--all"])
 
 
 def test_arrows_go_down() -> None:
@@ -58,6 +65,29 @@ def test_a_plain_import_is_light() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["memory", "--set", f"workload={workload}", *form] for workload in WORKLOADS for form in ([], ["--json"])),
+        *(["decide", "--set", f"workload={workload}", *form] for workload in WORKLOADS for form in FORMS),
+        *(["offers", *form] for form in ([], ["--json"], ["--csv"])),
+        ["model", "llama-3.1-8b"],
+    ],
+    ids=" ".join,
+)
+def test_an_answer_needs_no_pandas(words: list[str], tmp_path: Path) -> None:
+    """Importing it takes longer than a whole answer; what asks for no DataFrame must not wait for one."""
+    code = "import sys; sys.modules['pandas'] = None; from gpuguide.cli import main; main()"
+
+    result = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env=os.environ | {"GPUGUIDE_CACHE": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
 
 
 def test_only_refresh_and_hub_know_a_network() -> None:

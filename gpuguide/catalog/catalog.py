@@ -7,22 +7,24 @@ Everything the package knows before a question is asked: models, GPUs, formats, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuguide.catalog import media, resolve, shapes
+from gpuguide.catalog import media, offers, resolve, shapes
 from gpuguide.catalog.formats import assumptions_from_table, rows_by_name
 from gpuguide.catalog.gpus import gpus_from_table
+from gpuguide.catalog.listing import listed, spelling
 from gpuguide.catalog.models import Models
 from gpuguide.catalog.own import VARIABLE, with_assumptions
-from gpuguide.catalog.package import data_folder, read_table
+from gpuguide.catalog.package import data_folder, read_columns
 from gpuguide.catalog.typical import with_architecture_keys
-from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest
+from gpuguide.columns import Columns
+from gpuguide.errors import InvalidScenario, must_be
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.engine import Engine
 from gpuguide.spec.hardware import Gpu, Nodes
@@ -73,43 +75,45 @@ class Catalog:
         self.today = date.today() if today is None else today
         self.models_from = models_from
         self.models = Models(self.folder)
-        self._clusters: dict[tuple[int, ...], tuple[pd.DataFrame, Nodes]] = {}
+        self._clusters: dict[tuple[int, ...], tuple[Columns, Nodes]] = {}
 
     @cached_property
     def gpus(self) -> dict[str, Gpu]:
         """GPUs by name."""
-        return gpus_from_table(read_table("gpus", self.folder))
+        return gpus_from_table(read_columns("gpus", self.folder))
 
     @cached_property
     def recipes(self) -> dict[str, PrecisionRecipe]:
         """Precision recipes of training runs by name."""
-        return rows_by_name(read_table("recipes", self.folder), PrecisionRecipe)
+        return rows_by_name(read_columns("recipes", self.folder), PrecisionRecipe)
 
     @cached_property
     def optimizers(self) -> dict[str, Optimizer]:
         """Optimizers by name."""
-        return rows_by_name(read_table("optimizers", self.folder), Optimizer)
+        return rows_by_name(read_columns("optimizers", self.folder), Optimizer)
 
     @cached_property
     def weight_formats(self) -> dict[str, WeightFormat]:
         """Stored weight formats by name."""
-        return rows_by_name(read_table("weight_formats", self.folder), WeightFormat)
+        return rows_by_name(read_columns("weight_formats", self.folder), WeightFormat)
 
     @cached_property
     def engines(self) -> dict[str, Engine]:
         """Serving engines by name."""
-        return rows_by_name(read_table("engines", self.folder), Engine)
+        return rows_by_name(read_columns("engines", self.folder), Engine)
 
     @cached_property
     def assumptions(self) -> Assumptions:
         """Every tunable constant with its band."""
-        return assumptions_from_table(read_table("assumptions", self.folder))
+        return assumptions_from_table(read_columns("assumptions", self.folder))
 
     @cached_property
     def market(self) -> pd.DataFrame:
         """One row per machine and way to pay for it, with age, source and billing facts."""
-        from gpuguide.catalog import offers
+        return self._market.frame("str")
 
+    @cached_property
+    def _market(self) -> Columns:
         return offers.market(folder=self.folder, gpus=self.gpus, today=self.today)
 
     def gpu(self, name: str) -> Gpu:
@@ -177,29 +181,12 @@ class Catalog:
         UnknownName
             If a name is in no offer and no table.
         """
-        must_be("min_memory_gb", min_memory_gb, (int, float, np.number), "give a number of gigabytes")
-        if not min_memory_gb < 1e9:  # nan too
-            raise InvalidScenario("min_memory_gb", min_memory_gb, "give a number of gigabytes")
-        table = self.market
-        keep = np.ones(len(table), dtype=bool)
-        for column, kind, asked in (
-            ("gpu", "GPU", _names("gpus", gpus)),
-            ("provider", "provider", _names("providers", providers)),
-            ("kind", "kind of offer", _names("kinds", kinds)),
-        ):
-            known = [*table[column].unique(), *(self.gpus if column == "gpu" else ())]
-            names = [_spelling(kind, name, known) for name in asked]
-            keep &= table[column].isin(names).to_numpy() if names else True
-        memory = table["computed_as"].map({name: gpu.memory_gb for name, gpu in self.gpus.items()}).astype(float)
-        keep &= memory.fillna(0.0).to_numpy() >= min_memory_gb
-        shown = table[keep].assign(
-            gpu_memory_gb=memory[keep], usd_per_gpu_hour=table["usd_per_hour"][keep] / table["gpus_per_node"][keep]
-        )
-        columns = ["provider", "instance_type", "region", "gpu", "gpus_per_node", "gpu_memory_gb", "pricing", "kind"]
-        columns += ["usd_per_hour", "usd_per_gpu_hour", "as_of", "age_days", "source", "note"]
-        return shown.sort_values(["usd_per_gpu_hour", "as_of"], ascending=[True, False], kind="stable")[
-            columns
-        ].reset_index(drop=True)
+        asked = {"gpus": gpus, "min_memory_gb": min_memory_gb, "providers": providers, "kinds": kinds}
+        return self.listed(**asked).frame("str")
+
+    def listed(self, **asked: Any) -> Columns:
+        """`offers` as columns, which need no pandas; takes the same."""
+        return listed(self._market, self.gpus, **asked)
 
     def resolve(self, scenario: Scenario) -> Question:
         """
@@ -224,13 +211,13 @@ class Catalog:
             scenario, job = resolve.training(scenario, resolve.language_model(found, scenario), self)
         else:
             scenario, job = resolve.serving(scenario, resolve.language_model(found, scenario), self)
-        table, nodes = self._market_for(scenario)
+        market, nodes = self._market_for(scenario)
         return Question(
             scenario=scenario,
             model=found,
             job=job,
             shapes=nodes,
-            offers=table,
+            market=market,
             assumptions=self.assumptions,
             again=self.resolve,
         )
@@ -257,45 +244,42 @@ class Catalog:
     def _with_known_names(self, scenario: Scenario) -> Scenario:
         """GPU, provider and kind names checked and in the tables' spelling."""
         known = self._names_of_market
-        cards = tuple(_spelling("GPU", name, (*known["gpu"], *self.gpus)) for name in scenario.gpu)
+        cards = tuple(spelling("GPU", name, (*known["gpu"], *self.gpus)) for name in scenario.gpu)
         keys = self._provider_keys if scenario.providers else {}
         providers = tuple(
-            _spelling("provider", keys.get(name.casefold(), name), known["provider"]) for name in scenario.providers
+            spelling("provider", keys.get(name.casefold(), name), known["provider"]) for name in scenario.providers
         )
-        kinds = tuple(_spelling("kind of offer", name, known["kind"]) for name in scenario.offer_kinds)
+        kinds = tuple(spelling("kind of offer", name, known["kind"]) for name in scenario.offer_kinds)
         return scenario.model_copy(update={"gpu": cards, "providers": providers, "offer_kinds": kinds})
 
     @cached_property
     def _provider_keys(self) -> dict[str, str]:
         """Keys of providers by the names that people are shown."""
-        table = read_table("providers", self.folder)
-        return {shown_name(name).casefold(): key for key, name in zip(table["provider"], table["name"], strict=True)}
+        table = read_columns("providers", self.folder)
+        return {
+            shown_name(name).casefold(): key
+            for key, name in zip(table.values("provider"), table.values("name"), strict=True)
+        }
 
     @cached_property
     def _names_of_market(self) -> dict[str, list[str]]:
-        return {column: self.market[column].unique().tolist() for column in ("gpu", "provider", "kind")}
+        return {column: self._market.codes(column)[1] for column in ("gpu", "provider", "kind")}
 
-    def _market_for(self, scenario: Scenario) -> tuple[pd.DataFrame, Nodes]:
+    def _market_for(self, scenario: Scenario) -> tuple[Columns, Nodes]:
         """The market as clusters of the numbers of machines worth trying, and its distinct shapes."""
-        per_node = self.market["gpus_per_node"]
         if scenario.nodes is not None:
             machines: tuple[int, ...] = (scenario.nodes,)
         elif scenario.gpus is not None:
-            fitting = sorted({scenario.gpus // int(count) for count in per_node.unique() if scenario.gpus % count == 0})
+            _, sizes = self._market.codes("gpus_per_node")
+            fitting = sorted({scenario.gpus // count for count in sizes if scenario.gpus % count == 0})
             machines = tuple(fitting) or (1,)
         else:
             machines = MACHINES.get(scenario.workload, (1,))
         found = self._clusters.get(machines)
         if found is None:
-            import pandas as pd
-
-            from gpuguide.catalog import offers
-
-            table = offers.clusters(self.market, machines)
-            distinct, table["shape"] = _distinct_shapes(table)
-            table["gpu_code"] = pd.factorize(table["gpu"])[0]
-            # Words as plain objects: Arrow strings are slow to compare and to take rows from.
-            table = table.astype({name: object for name in table.columns if table[name].dtype == "str"})
+            rows = offers.clusters(self._market, machines)
+            distinct, place = _distinct_shapes(rows)
+            table = rows.but(shape=place, gpu_code=rows.codes("gpu")[0])
             while len(self._clusters) >= MOST_MARKETS:
                 self._clusters.pop(next(iter(self._clusters)), None)
             found = self._clusters[machines] = (table, shapes.nodes_of(distinct, self.gpus))
@@ -321,22 +305,13 @@ def shown_name(name: str) -> str:
     return name.partition(" (")[0]
 
 
-def _names(field: str, names: Sequence[str]) -> Sequence[str]:
-    """A list of names; one name alone stands for itself."""
-    names = (names,) if isinstance(names, str) else names
-    must_be(field, names, (list, tuple, set, frozenset), "give a list of names")
-    for name in names:
-        must_be(field, name, str, "give a list of names")
-    return names
-
-
-def _distinct_shapes(table: pd.DataFrame) -> tuple[list[shapes.Shape], np.ndarray]:
+def _distinct_shapes(table: Columns) -> tuple[list[shapes.Shape], np.ndarray]:
     """Shapes in the table and the place of each row's among them."""
     keys = ("computed_as", "gpus_per_node", "nodes", "fabric", "fabric_gbps_per_node")
     known: dict[tuple[str, int, int, str, float], int] = {}
     place = np.empty(len(table), dtype=np.intp)
     for row, (gpu, count, machines, fabric, gbps) in enumerate(
-        zip(*(table[key].tolist() for key in keys), strict=True)
+        zip(*(table.values(key).tolist() for key in keys), strict=True)
     ):
         # One machine has no fabric between nodes: providers must not split its shape.
         alone = machines == 1
@@ -347,11 +322,3 @@ def _distinct_shapes(table: pd.DataFrame) -> tuple[list[shapes.Shape], np.ndarra
         for gpu, count, machines, fabric, gbps in known
     ]
     return found, place
-
-
-def _spelling(kind: str, name: str, known: Iterable[object]) -> str:
-    """The table's spelling of a name; case does not count."""
-    by_folded = {str(candidate).casefold(): str(candidate) for candidate in known}
-    if name.casefold() not in by_folded:
-        raise UnknownName(kind, name, nearest(name, by_folded.values()), len(by_folded))
-    return by_folded[name.casefold()]

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from gpuguide.errors import DataError
 from gpuguide.units import GB, GIB, MIB
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -73,9 +76,10 @@ def checked(
     -------
     Checked
     """
+
     table = rows.reset_index(drop=True).copy()
     table["region"] = table["region"].fillna("").astype(str).str.strip(" ,").replace("", "*")
-    count = pd.to_numeric(table["gpu_count"], errors="coerce").to_numpy(np.float64)
+    count = _numbers(table["gpu_count"])
     price, spot = usable(table["price_usd_per_hour"]), usable(table["spot_usd_per_hour"])
     known = table["gpu"].isin(list(memory_gb) + list(names or ())).to_numpy(np.bool_)
     low, low_other, low_spot, high = bounds[list(BOUNDS)].reindex(table["gpu"]).to_numpy(np.float64).T
@@ -105,7 +109,7 @@ def checked(
     reason[only_spot_dropped] = "no price above zero"
     good = table[reason == ""]
     remarks = np.where(above, "spot above on demand, emptied", "")
-    reported = pd.to_numeric(table["gpu_memory_gb"], errors="coerce").to_numpy(np.float64)
+    reported = _numbers(table["gpu_memory_gb"])
     disagrees = np.abs(reported / own_memory - 1.0) > MEMORY_TOLERANCE
     remarks = np.where(disagrees, "memory differs from the GPU table by more than 10 %", remarks)
     remarks = np.where(shrinks_with_count(table), "more GPUs for less money", remarks)
@@ -117,9 +121,9 @@ def checked(
     )
 
 
-def usable(prices: pd.Series) -> Floats:
+def usable(prices: pd.Series | Floats) -> Floats:
     """Prices as numbers; what is not a number, not finite or not above zero is nan (missing)."""
-    values = pd.to_numeric(prices, errors="coerce").to_numpy(np.float64)
+    values = prices if isinstance(prices, np.ndarray) else _numbers(prices)
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
 
@@ -137,6 +141,8 @@ def price_bounds(offers: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Index `gpu`, columns `BOUNDS`; `low_other` is for kinds that are not on demand. [USD/h]
     """
+    import pandas as pd
+
     count = offers["gpu_count"].to_numpy(np.float64)
     own = offers["kind"].eq("on_demand").to_numpy(np.bool_)
     each = usable(offers["price_usd_per_hour"]) / count
@@ -199,11 +205,13 @@ def wrong_as_a_whole(good: pd.DataFrame, previous: pd.DataFrame) -> str:
 
 def shrinks_with_count(rows: pd.DataFrame) -> Bools:
     """Rows that cost less than a machine of the same provider, region, GPU, kind and family with fewer GPUs."""
+    import pandas as pd
+
     table = pd.DataFrame(
         {
             "where": rows["provider"] + "|" + rows["region"] + "|" + rows["gpu"] + "|" + rows["kind"] + "|"
             + rows["instance_type"].str.replace(r"\d+", "#", regex=True),
-            "count": pd.to_numeric(rows["gpu_count"], errors="coerce"),
+            "count": _numbers(rows["gpu_count"]),
             "price": usable(rows["price_usd_per_hour"]),
         }
     ).reset_index(drop=True)  # fmt: skip
@@ -266,9 +274,17 @@ def memory_per_gpu_gb(*, reported: float, unit: str, gpu_count: int, known_gb: f
 
 
 def _per_gpu(rows: pd.DataFrame) -> pd.DataFrame:
-    count = pd.to_numeric(rows["gpu_count"], errors="coerce").to_numpy(np.float64)
+    count = _numbers(rows["gpu_count"])
     price, spot = usable(rows["price_usd_per_hour"]), usable(rows["spot_usd_per_hour"])
     return rows.assign(each=np.where(np.isnan(price), spot, price) / count)[["instance_type", "region", "gpu", "each"]]
+
+
+def _numbers(column: pd.Series) -> Floats:
+    """A column as numbers; what is none is nan."""
+    import pandas as pd
+
+    numbers: Floats = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    return numbers
 
 
 def _newest(rows: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gpuguide.columns import Columns
 from gpuguide.spec.hardware import Gpu
 from gpuguide.spec.precision import COMPUTE_PRECISIONS
 from gpuguide.units import GB, GIB, TFLOP
@@ -27,9 +28,9 @@ DEFAULT_PCIE_BYTES_PER_S = PCIE_BYTES_PER_S[4.0]
 PCIE_LANES = 16.0
 
 
-def gpus_from_table(table: pd.DataFrame) -> dict[str, Gpu]:
+def gpus_from_table(table: pd.DataFrame | Columns) -> dict[str, Gpu]:
     """All rows of `gpus.csv` by name."""
-    return {row["gpu"]: gpu_from_row(row) for row in table.to_dict("records")}
+    return {row["gpu"]: gpu_from_row(row) for row in Columns.of(table).records()}
 
 
 def gpu_from_row(row: Mapping[Any, Any]) -> Gpu:

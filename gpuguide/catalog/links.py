@@ -10,7 +10,7 @@ machine is said to have one.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gpuguide.catalog.gpus import PCIE_BYTES_PER_S
-from gpuguide.catalog.package import read_table
+from gpuguide.catalog.package import read_columns
 from gpuguide.spec.hardware import Floats, Gpu, LinkTable
 from gpuguide.units import GB, GIB, MIB
 
@@ -254,8 +254,8 @@ def _or_nan(value: Any) -> float:
     return float("nan") if value is None or value != value else float(value)
 
 
-def _interconnects() -> list[dict[Hashable, Any]]:
-    return read_table("interconnects").to_dict("records")
+def _interconnects() -> list[dict[str, Any]]:
+    return read_columns("interconnects").records()
 
 
 @dataclass(frozen=True, slots=True)

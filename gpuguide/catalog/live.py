@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from gpuguide.catalog.checks import COLUMNS, KEY
 from gpuguide.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LIVE, META, HISTORY = "offers-live.csv", "offers-live.json", "history"
 NUMBERS = ("gpu_count", "gpu_memory_gb", "vcpus", "ram_gb", "price_usd_per_hour", "spot_usd_per_hour")
@@ -49,16 +50,26 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     return base / "gpuguide"
 
 
+def has_live(folder: Path | None = None) -> bool:
+    """Whether `refresh` has left rows here."""
+    try:
+        return ((folder or cache_folder()) / LIVE).is_file()
+    except OSError:
+        return False
+
+
 def read_live(folder: Path | None = None) -> pd.DataFrame:
     """
     Rows that `refresh` has left, columns of `offers.csv`; none where there are none or the file is broken.
 
     A broken cache is never an error: the shipped prices are there.
     """
+    import pandas as pd
+
     path = (folder or cache_folder()) / LIVE
     empty = pd.DataFrame({name: pd.Series(dtype="float64" if name in NUMBERS else "str") for name in COLUMNS})
     try:
-        if not path.is_file():
+        if not has_live(folder):
             return empty
         table = pd.read_csv(path, dtype=dict.fromkeys(set(COLUMNS) - set(NUMBERS), str), keep_default_na=False)
         for name in NUMBERS:
@@ -84,6 +95,8 @@ def overlaid(shipped: pd.DataFrame, live: pd.DataFrame) -> pd.DataFrame:
     A provider's rows of one kind are replaced together, and only by newer ones: a marketplace or community price is
     another product and stays.
     """
+    import pandas as pd
+
     if live.empty:
         return shipped
     pair = ["provider", "kind"]
@@ -115,6 +128,8 @@ def write_live(cache: Path, fresh: Mapping[str, pd.DataFrame], versions: Mapping
     DataError
         If the folder cannot be written; everything is then as before.
     """
+    import pandas as pd
+
     old, meta = read_live(cache), read_meta(cache)
     kept = old[~old["provider"].isin(list(fresh))]
     table = pd.concat([kept, *fresh.values()], ignore_index=True).sort_values(KEY, kind="stable")

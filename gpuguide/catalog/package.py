@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuguide.columns import Columns, words
 from gpuguide.errors import DataError, UnknownName, nearest
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def data_folder() -> Path:
 
 
 def read_table(name: str, folder: Path | None = None, *, lenient: bool = False) -> pd.DataFrame:
+    """`read_columns` as a DataFrame; its words are pandas' strings."""
+    return read_columns(name, folder, lenient=lenient).frame("str")
+
+
+def read_columns(name: str, folder: Path | None = None, *, lenient: bool = False) -> Columns:
     """
     One CSV table, checked.
 
@@ -56,7 +62,7 @@ def read_table(name: str, folder: Path | None = None, *, lenient: bool = False) 
 
     Returns
     -------
-    DataFrame
+    Columns
         Numbers are float64 with nan where empty, required integers int64, yes and no are bool, dates ISO text,
         text is '' where empty.
 
@@ -67,8 +73,6 @@ def read_table(name: str, folder: Path | None = None, *, lenient: bool = False) 
     UnknownName
         If the data package has no such table.
     """
-    import pandas as pd
-
     resource, path = _locate(name, folder)
     header, lines, rows = _read_csv(path)
     columns = {column: [row[place] for row in rows] for place, column in enumerate(header)}
@@ -76,19 +80,17 @@ def read_table(name: str, folder: Path | None = None, *, lenient: bool = False) 
     if lenient:
         blank = [""] * len(rows)
         names = [*fields, *(column for column in header if column not in fields)]
-        return pd.DataFrame(
-            {name: _convert(fields.get(name, _TEXT), columns.get(name, blank), _ignore) for name in names}
-        )
+        return Columns({name: _convert(fields.get(name, _TEXT), columns.get(name, blank), _ignore) for name in names})
 
     def fail(index: int, column: str, problem: str) -> NoReturn:
         raise DataError(path.name, lines[index], column, problem)
 
     _check_header(path.name, header, list(fields))
-    table = pd.DataFrame({column: _checked(field, columns[column], fail) for column, field in fields.items()})
+    table = {column: _checked(field, columns[column], fail) for column, field in fields.items()}
     _check_keys(resource, columns, folder, fail)
     for rule in resource.get("rules", ()):
         _check_rule(rule, table, columns, folder, fail)
-    return table
+    return Columns(table)
 
 
 def read_objects(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
@@ -202,7 +204,7 @@ def _convert(field: dict[str, Any], texts: Sequence[str], fail: Fail) -> Any:
     if kind == "date":
         for index in _others(texts, {text for text in set(texts) if _is_date(text)}):
             fail(index, name, f"{texts[index]!r} is not a date; write it as 2026-11-30")
-    return list(texts)
+    return words(list(texts))
 
 
 def _numbers(texts: Sequence[str], kind: str, name: str, fail: Fail) -> NDArray[np.float64]:
@@ -280,17 +282,21 @@ def _check_unique(key: list[str], columns: Mapping[str, Sequence[str]], fail: Fa
 
 
 def _check_rule(
-    rule: dict[str, Any], table: pd.DataFrame, columns: Mapping[str, Sequence[str]], folder: Path | None, fail: Fail
+    rule: dict[str, Any],
+    table: Mapping[str, Any],
+    columns: Mapping[str, Sequence[str]],
+    folder: Path | None,
+    fail: Fail,
 ) -> None:
     """What a Frictionless schema has no word for; see `rules` in `datapackage.json`."""
     if rule["rule"] == "one_of":
         _check_known(rule["column"], columns[rule["column"]], [tuple(t.split(".")) for t in rule["in"]], folder, fail)
     elif rule["rule"] == "any_present":
-        for index in _places(table[rule["columns"]].isna().all(axis=1).to_numpy()):
+        for index in _places(np.all([np.isnan(table[column]) for column in rule["columns"]], axis=0)):
             fail(index, rule["columns"][0], f"one of {' and '.join(rule['columns'])} must be given")
     elif rule["rule"] == "not_above":
         column, limit = rule["column"], rule["limit"]
-        for index in _places((table[column] > table[limit]).to_numpy()):
+        for index in _places(table[column] > table[limit]):
             fail(index, column, f"{columns[column][index]} is more than {limit}, {columns[limit][index]}")
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuguide.columns import Columns
 from gpuguide.decide import billing
-from gpuguide.decide.columns import Columns
 from gpuguide.decide.finish import probability_by
 from gpuguide.decide.spot import expected_run
 from gpuguide.decide.storage import checkpoint_write_s

@@ -109,6 +109,6 @@ def load_curves(decision: Decision, *, machines: int = MACHINES) -> pd.DataFrame
 
 def _best_of_each_gpu(decision: Decision, most: int) -> NDArray[np.intp]:
     """Offers that fit, the best of each GPU, best first."""
-    codes = decision.question.offers["gpu_code"].to_numpy()[decision.best_first]
+    codes = decision.question.market.values("gpu_code")[decision.best_first]
     first = np.sort(np.unique(codes, return_index=True)[1])[:most]
     return decision.best_first[first]

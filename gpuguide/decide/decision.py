@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuguide.columns import Columns, words
 from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.rows import PLACE, Rows
 from gpuguide.decide.words import verdict_of, warnings_of
@@ -91,7 +92,7 @@ class Decision:
     def by_gpu(self) -> pd.DataFrame:
         """Of each GPU the best offer, those that fit first, then by how little they miss."""
         both = np.concatenate([self.best_first, self.others])
-        first = np.sort(np.unique(self.question.offers["gpu_code"].to_numpy()[both], return_index=True)[1])
+        first = np.sort(np.unique(self.question.market.values("gpu_code")[both], return_index=True)[1])
         return self.rows.table(both[first])
 
     def top(self, most: int) -> pd.DataFrame:
@@ -102,6 +103,16 @@ class Decision:
     def best(self) -> pd.Series | None:
         """First row of the ranking, or None when nothing fits."""
         return self.top(1).iloc[0] if len(self.best_first) else None
+
+    @cached_property
+    def first(self) -> dict[str, Any] | None:
+        """`best` in plain values, which need no pandas."""
+        return next(iter(self.rows.columns(self.best_first[:1]).records()), None)
+
+    @cached_property
+    def nearest(self) -> dict[str, Any] | None:
+        """`first`, or where nothing fits the first of the rejected; None when no plan is legal."""
+        return self.first or next(iter(self.rows.columns(self.others[:1]).records()), None)
 
     @property
     def funnel(self) -> Sequence[tuple[str, int]]:
@@ -133,28 +144,33 @@ class Decision:
 
     def table(self, *, top: int, include_rejected: bool = False) -> pd.DataFrame:
         """Ranked offers as a flat table, plans spelt out in words."""
-        places = self.best_first[: _rows(top)]
-        if include_rejected:
-            places = np.concatenate([places, self.others])
-        flat = self.rows.table(places)
-        return flat.assign(plan=[", ".join(f"{key}={value}" for key, value in plan.items()) for plan in flat["plan"]])
+        flat = self.columns(top=top, include_rejected=include_rejected)
+        return flat.frame().assign(plan=flat.values("plan").tolist())
+
+    def columns(self, *, top: int | None = None, include_rejected: bool = False) -> Columns:
+        """`table` as columns, which need no pandas."""
+        flat = self.rows.columns(self._places(top, include_rejected))
+        plans = [", ".join(f"{key}={value}" for key, value in plan.items()) for plan in flat.values("plan")]
+        return flat.but(plan=words(plans))
 
     def as_json(self, *, top: int | None = None, include_rejected: bool = False) -> dict[str, Any]:
         """Plain values: bytes, seconds, tokens, USD; a band is a mapping of low, typical and high."""
-        places = self.best_first[: _rows(top)]
-        if include_rejected:
-            places = np.concatenate([places, self.others])
-        ranking = [row_as_json(row) for row in self.rows.table(places).to_dict("records")]
+        rows = self.rows.columns(self._places(top, include_rejected)).records()
         model = self.question.model
         return {
             "scenario": self.scenario.model_dump(mode="json"),
             "model": {"name": model.name, "kind": model.kind, "params": float(model.params), "source": model.source},
             "funnel": [{"step": step, "remaining": remaining} for step, remaining in self.funnel],
-            "ranking": ranking,
+            "ranking": [row_as_json(row) for row in rows],
             "remedies": [plain(remedy.as_json()) for remedy in self.remedies],
             "verdict": plain(dict(self.verdict)),
             "warnings": [{"key": key, **plain(dict(values))} for key, values in self.warnings],
         }
+
+    def _places(self, top: int | None, include_rejected: bool) -> NDArray[np.intp]:
+        """The first rows of the ranking, and all others behind them where wanted."""
+        places = self.best_first[: _rows(top)]
+        return np.concatenate([places, self.others]) if include_rejected else places
 
 
 def _rows(most: int | None) -> int | None:

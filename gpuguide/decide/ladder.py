@@ -38,11 +38,11 @@ def ladder(decision: Decision) -> Ladder:
     Ladder
         Its reason is `only_fit` where no lower rung holds the job, else what the scenario prefers.
     """
-    offers, order = decision.question.offers, decision.best_first
+    market, order = decision.question.market, decision.best_first
     if not len(order):
         return Ladder(decision.rows.table(order).assign(rung=[]), None, "none")
-    gpus = offers["gpus"].to_numpy()[order]
-    nodes = offers["nodes"].to_numpy()[order]
+    gpus = market.values("gpus")[order]
+    nodes = market.values("nodes")[order]
     rung = np.where(gpus == 1, 0, np.where(nodes == 1, 1, 2))
     first = {place: int(np.flatnonzero(rung == place)[0]) for place in range(3) if (rung == place).any()}
     table = decision.rows.table(order[list(first.values())])

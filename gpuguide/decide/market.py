@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuguide.decide.columns import Columns
+from gpuguide.columns import Columns
 from gpuguide.errors import UnknownName, nearest
 from gpuguide.spec.scenario import Scenario
 
@@ -89,8 +89,8 @@ def outcomes(offers: Columns, found: Funnel) -> pd.DataFrame:
     """
     import pandas as pd
 
-    provider, providers = pd.factorize(offers.values("provider"))
-    gpu, gpus = pd.factorize(offers.values("gpu"))
+    provider, providers = offers.codes("provider")
+    gpu, gpus = offers.codes("gpu")
     pair, back = np.unique(provider * len(gpus) + gpu, return_inverse=True)
     furthest = np.zeros(len(pair), dtype=np.intp)
     np.maximum.at(furthest, back, found.dropped_at)
@@ -108,7 +108,7 @@ def outcomes(offers: Columns, found: Funnel) -> pd.DataFrame:
 
 
 def funnel(
-    offers: pd.DataFrame,
+    offers: pd.DataFrame | Columns,
     scenario: Scenario,
     *,
     supported: Bools | None = None,
@@ -124,8 +124,8 @@ def funnel(
 
     Parameters
     ----------
-    offers : DataFrame
-        Columns of `catalog.offers.market`, with `nodes`.
+    offers : Columns or DataFrame
+        Of `catalog.offers.clusters`.
     scenario : Scenario
         What the renter accepts.
     supported, fits, fast_enough, linked : array of bool, optional
@@ -156,7 +156,7 @@ def funnel(
     return narrow(count, [(name, masks[name]) for name in STEPS if name in masks])
 
 
-def filters(offers: pd.DataFrame, scenario: Scenario, *, known_gpus: bool = False) -> dict[str, Bools]:
+def filters(offers: pd.DataFrame | Columns, scenario: Scenario, *, known_gpus: bool = False) -> dict[str, Bools]:
     """
     What a scenario accepts of each offer, by step; needs no estimate.
 
@@ -165,31 +165,29 @@ def filters(offers: pd.DataFrame, scenario: Scenario, *, known_gpus: bool = Fals
     UnknownName
         If the scenario names a GPU, provider or country that no offer has, or an offer kind that does not exist.
     """
+    offers = Columns.of(offers)
     masks: dict[str, Bools] = {}
     wanted = _among(offers, "gpu", scenario.gpu, None if known_gpus else "GPU")
     if scenario.gpu:
         wanted = wanted | _among(offers, "computed_as", scenario.gpu, None)
-    masks["gpu"] = wanted & ~_is(offers["computed_as"], "")
-    nodes = offers["nodes"].to_numpy(np.float64) if "nodes" in offers else np.ones(len(offers))
+    masks["gpu"] = wanted & ~offers.equal("computed_as", "")
+    nodes = offers.numbers("nodes") if "nodes" in offers else np.ones(len(offers))
     topology = np.ones(len(offers), dtype=np.bool_)
     if scenario.gpus is not None:
-        topology &= offers["gpus_per_node"].to_numpy(np.float64) * nodes == scenario.gpus
+        topology &= offers.numbers("gpus_per_node") * nodes == scenario.gpus
     if scenario.nodes is not None:
         topology &= nodes == scenario.nodes
     masks["topology"] = topology
     masks["provider"] = _among(offers, "provider", scenario.providers, "provider")
     masks["region"] = _in_region(offers, scenario.regions) & _in_country(offers, scenario.countries)
     masks["kind"] = _among(offers, "kind", scenario.offer_kinds, "kind of offer")
-    pricing = offers["pricing"]
-    masks["pricing"] = (
-        np.ones(len(offers), dtype=np.bool_) if scenario.pricing == "any" else _is(pricing, scenario.pricing)
-    )
+    paid = scenario.pricing
+    masks["pricing"] = np.ones(len(offers), dtype=np.bool_) if paid == "any" else offers.equal("pricing", paid)
     # A price that is no number, or is not above zero, never reaches a ranking.
-    usd = offers["usd_per_hour"].to_numpy(np.float64)
+    usd = offers.numbers("usd_per_hour")
     masks["pricing"] = masks["pricing"] & np.isfinite(usd) & (usd > 0)
     if scenario.max_price_age_days is not None:
-        age = offers["age_days"].to_numpy(np.float64)
-        masks["age"] = np.nan_to_num(age, nan=np.inf) <= scenario.max_price_age_days
+        masks["age"] = np.nan_to_num(offers.numbers("age_days"), nan=np.inf) <= scenario.max_price_age_days
     return masks
 
 
@@ -256,31 +254,20 @@ def age_badge(age_days: Floats) -> NDArray[np.object_]:
     return words.astype(object)
 
 
-def codes(offers: pd.DataFrame, column: str) -> tuple[NDArray[np.intp], pd.Index]:
-    """Column as whole numbers and the values they stand for; -1 = empty."""
-    import pandas as pd
-
-    values = offers[column]
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return values.cat.codes.to_numpy().astype(np.intp), values.cat.categories
-    numbers, known = pd.factorize(values)
-    return numbers, pd.Index(known)
-
-
-def _among(offers: pd.DataFrame, column: str, wanted: Sequence[str], kind: str | None) -> Bools:
+def _among(offers: Columns, column: str, wanted: Sequence[str], kind: str | None) -> Bools:
     """Rows whose value is wanted, case ignored; all when nothing is. Unknown names raise where `kind` is given."""
     if not wanted:
         return np.ones(len(offers), dtype=np.bool_)
     picked = np.zeros(len(offers), dtype=np.bool_)
     for name in wanted:
-        same = _is(offers[column], name)
+        same = offers.equal(column, name)
         picked |= same if same.any() else _other_spelling(offers, column, name, kind)
     return picked
 
 
-def _other_spelling(offers: pd.DataFrame, column: str, name: str, kind: str | None) -> Bools:
+def _other_spelling(offers: Columns, column: str, name: str, kind: str | None) -> Bools:
     """Rows whose value is the name in other case."""
-    number, known = codes(offers, column)
+    number, known = offers.codes(column)
     for place, value in enumerate(known):
         if str(value).casefold() == name.casefold():
             return np.asarray(number == place)
@@ -298,37 +285,32 @@ EU = {
 KINDS = ("on_demand", "marketplace", "community", "serverless")
 
 
-def _also_known(offers: pd.DataFrame, column: str) -> set[str]:
+def _also_known(offers: Columns, column: str) -> set[str]:
     """Names that exist although no offer has them just now."""
     if column == "kind":
         return set(KINDS)
     if column == "gpu":
-        return {str(name).casefold() for name in codes(offers, "computed_as")[1]}
+        return {str(name).casefold() for name in offers.codes("computed_as")[1]}
     return set()
 
 
-def _is(column: pd.Series, value: str) -> Bools:
-    """Rows with one value."""
-    return np.asarray(column.to_numpy() == value, dtype=np.bool_)
-
-
-def _in_region(offers: pd.DataFrame, wanted: Sequence[str]) -> Bools:
+def _in_region(offers: Columns, wanted: Sequence[str]) -> Bools:
     """Rows whose region contains one of the words; a price that holds everywhere is in every region."""
     if not wanted:
         return np.ones(len(offers), dtype=np.bool_)
-    number, known = codes(offers, "region")
+    number, known = offers.codes("region")
     words = [word.casefold() for word in wanted]
     chosen = np.array([str(k) == "*" or any(w in str(k).casefold() for w in words) for k in known] + [False])
     picked: Bools = chosen[number]
     return picked
 
 
-def countries(offers: pd.DataFrame) -> list[str]:
+def countries(offers: pd.DataFrame | Columns) -> list[str]:
     """Two letters of every country that an offer names."""
-    return sorted({str(zone).partition("-")[0] for zone in offers["grid_zone"].unique()} - {ANYWHERE})
+    return sorted({str(zone).partition("-")[0] for zone in Columns.of(offers).codes("grid_zone")[1]} - {ANYWHERE})
 
 
-def _in_country(offers: pd.DataFrame, wanted: Sequence[str]) -> Bools:
+def _in_country(offers: Columns, wanted: Sequence[str]) -> Bools:
     """Rows in one of the countries; a price that holds everywhere is in every country."""
     if not wanted:
         return np.ones(len(offers), dtype=np.bool_)
@@ -339,6 +321,6 @@ def _in_country(offers: pd.DataFrame, wanted: Sequence[str]) -> Bools:
         if folded not in (*known, "EU"):
             raise UnknownName("country", name, nearest(name, known), len(known))
         allowed |= EU if folded == "EU" else {folded}
-    number, zones = codes(offers, "grid_zone")
+    number, zones = offers.codes("grid_zone")
     chosen: Bools = np.array([str(zone).partition("-")[0] in allowed for zone in zones] + [False])
     return chosen[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,14 +44,20 @@ def phases(decision: Decision) -> pd.DataFrame:
     """
     import pandas as pd
 
+    rows = phase_rows(decision)
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["phase", "peak"])
+
+
+def phase_rows(decision: Decision) -> list[dict[str, Any]]:
+    """`phases` as plain rows, which need no pandas."""
     model, job = decision.question.model, decision.question.job
     generates = isinstance(job, MediaJob) and job.method == "generate"
     if not isinstance(model, MediaModel) or not isinstance(job, MediaJob) or not (generates and is_diffusion(model)):
         raise NotModelled(f"memory by phase of {model.name}", "ask for images or video of a diffusion pipeline")
     offers = decision.best_first if len(decision.best_first) else decision.others
-    if not len(offers):
-        return pd.DataFrame(columns=["phase", "peak"])
-    row = decision.rows.table(offers[:1]).iloc[0]
+    row = decision.nearest
+    if row is None:
+        return []
     plan = decision.rows.found.fit.plan.take(int(decision.rows.place[offers[0]]))
     found = diffusion_phases(model=model, job=job, plan=plan, assumptions=decision.question.assumptions)
     made = []
@@ -64,8 +70,8 @@ def phases(decision: Decision) -> pd.DataFrame:
             | {f"total_{band}_bytes": float(value) for band, value in zip(BANDS, total, strict=True)}
             | {"seconds": float(row.get(f"{name}_s", np.nan))}
         )
-    table = pd.DataFrame(made)
-    return table.assign(peak=table["total_typical_bytes"] == table["total_typical_bytes"].max())
+    most = max(row["total_typical_bytes"] for row in made)
+    return [row | {"peak": row["total_typical_bytes"] == most} for row in made]
 
 
 ORDER = ("load", "encode", "denoise", "decode")

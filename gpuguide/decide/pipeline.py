@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from gpuguide.decide import market, rank
-from gpuguide.decide.columns import Columns
 from gpuguide.decide.decision import Decision, plain
 from gpuguide.decide.estimates import Estimate, estimate_serving, estimate_training
 from gpuguide.decide.media import estimate_media
@@ -43,9 +42,8 @@ def decide(question: Question) -> Decision:
     """
     must_be("question", question, Question, "give what Catalog.resolve(scenario) returns")
     found = estimate(question)
-    scenario, offers = question.scenario, question.offers
-    columns, fit = Columns(offers), found.fit
-    shape = columns.values("shape")
+    scenario, offers, fit = question.scenario, question.market, found.fit
+    shape = offers.values("shape")
     place = fit.places(len(question.shapes))[shape]
     planned = place >= 0
     # An offer without a legal plan borrows the first shape's numbers; the funnel drops it before they are seen.
@@ -63,7 +61,7 @@ def decide(question: Question) -> Decision:
     narrowed = narrow()
     kept = np.flatnonzero(narrowed.keep)
     if len(kept):
-        cost, _ = price(question, found, place[kept], columns.at(kept))
+        cost, _ = price(question, found, place[kept], offers.at(kept))
         hours, total_usd = np.full((2, len(offers)), np.nan)
         hours[kept], total_usd[kept] = cost.wall_hours[TYPICAL], cost.total[TYPICAL]
         if scenario.deadline_hours is not None or scenario.budget_usd is not None:
@@ -75,7 +73,7 @@ def decide(question: Question) -> Decision:
                 fit=fit.verdict[place[kept]],
                 cost_usd=total_usd[kept],
                 time=time[kept],
-                age_days=columns.at(kept).numbers("age_days"),
+                age_days=offers.at(kept).numbers("age_days"),
                 preference=scenario.preference,
             )
         ]
@@ -85,12 +83,12 @@ def decide(question: Question) -> Decision:
         best_first, on_front = kept, np.zeros(len(offers), dtype=bool)
     others = np.flatnonzero(~narrowed.keep & planned)
     if len(others):
-        usd = columns.at(others).numbers("usd_per_hour")
+        usd = offers.at(others).numbers("usd_per_hour")
         # What the reader ruled out by name or size is not "the nearest", however little it lacks.
         own = market.filters(offers, scenario, known_gpus=True)
         ruled_out = ~(own["gpu"] & own["topology"])[others]
         others = others[np.lexsort((usd, fit.missing_bytes[place[others]], ruled_out))]
-    rows = Rows(question, columns, found, place, narrowed, on_front)
+    rows = Rows(question, found, place, narrowed, on_front)
     return Decision(question=question, rows=rows, best_first=best_first, others=others)
 
 
@@ -125,14 +123,11 @@ def memory_of(question: Question) -> dict[str, Any]:
     Where nothing fits, of the machine that misses by least. Pictures and clips are told phase by phase too.
     """
     decision = decide(question)
-    from gpuguide.decide.phases import phases
-
-    rows = decision.top(1)
-    if rows.empty:
-        return {"scenario": decision.scenario.model_dump(mode="json"), "fit": "no", "plan": None, "memory_bytes": None}
-    row = rows.iloc[0]
-    return {
-        "scenario": decision.scenario.model_dump(mode="json"),
+    asked = {"scenario": decision.scenario.model_dump(mode="json")}
+    row = decision.nearest
+    if row is None:
+        return asked | {"fit": "no", "plan": None, "memory_bytes": None}
+    found = {
         "model": question.model.name,
         "gpu": row["gpu"],
         "gpus": int(row["gpus"]),
@@ -147,4 +142,9 @@ def memory_of(question: Question) -> dict[str, Any]:
         },
         "usable_bytes": plain(row["usable_bytes"]),
         "missing_bytes": plain(row["missing_bytes"]),
-    } | ({"phases": plain(phases(decision).to_dict("records"))} if question.scenario.workload in PICTURES else {})
+    }
+    if question.scenario.workload in PICTURES:
+        from gpuguide.decide.phases import phase_rows
+
+        found["phases"] = plain(phase_rows(decision))
+    return asked | found

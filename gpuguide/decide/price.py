@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuguide.decide.columns import Columns
+from gpuguide.columns import Columns
 from gpuguide.decide.cost import CostBreakdown, run_cost, serving_cost
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.storage import Feed, feed, needed_bytes_per_s

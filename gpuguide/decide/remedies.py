@@ -127,7 +127,7 @@ def changes(scenario: Scenario) -> Iterator[Mapping[str, Any]]:
 
 def _compare(before: Decision, after: Decision, change: Mapping[str, Any]) -> Remedy | None:
     """The remedy, or None when the change gains nothing."""
-    old, new = before.best, after.best
+    old, new = before.first, after.first
     if new is None:
         return None
     unit_ratio = float("nan")

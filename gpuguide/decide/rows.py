@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuguide.decide.columns import Columns
+from gpuguide.columns import Columns
 from gpuguide.decide.cost import PARTS as COST_PARTS
 from gpuguide.decide.cost import CostBreakdown
 from gpuguide.decide.estimates import Estimate
@@ -48,22 +48,35 @@ class Rows:
     """Estimates per shape and the market, from which tables of chosen offers are made on demand."""
 
     question: Question
-    market: Columns  # all offers
     found: Estimate
     place: Index  # (offer,): place of its shape in `found`
     funnel: Funnel
     on_front: NDArray[np.bool_]  # (offer,)
-    _made: dict[bytes, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[bytes, Columns] = field(default_factory=dict, repr=False, compare=False)
+    _frames: dict[bytes, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def market(self) -> Columns:
+        """All offers."""
+        return self.question.market
 
     def table(self, offers: Index) -> pd.DataFrame:
         """The given offers in the given order; columns as `Decision` names them."""
+        if len(offers) > FEW:
+            return self.columns(offers).frame()
+        key = offers.tobytes()
+        if key not in self._frames:
+            self._frames[key] = self.columns(offers).frame()
+        return self._frames[key].copy(deep=False)
+
+    def columns(self, offers: Index) -> Columns:
+        """The same as columns, which need no pandas."""
+        if len(offers) > FEW:
+            return self._columns(offers)
         key = offers.tobytes()
         if key not in self._made:
-            made = self._table(offers)
-            if len(offers) > FEW:
-                return made
-            self._made[key] = made
-        return self._made[key].copy(deep=False)
+            self._made[key] = self._columns(offers)
+        return self._made[key]
 
     def total_usd(self, offers: Index) -> Floats:
         """Typical total cost of the given offers alone. [USD]"""
@@ -71,9 +84,7 @@ class Rows:
         total: Floats = np.broadcast_to(cost.total, (len(BANDS), len(offers)))[TYPICAL]
         return total
 
-    def _table(self, offers: Index) -> pd.DataFrame:
-        import pandas as pd
-
+    def _columns(self, offers: Index) -> Columns:
         fit, place, market = self.found.fit, self.place[offers], self.market.at(offers)
         cost, reads = price(self.question, self.found, place, market)
         columns: dict[str, Any] = {name: market.values(name) for name in (*PLACE, "usd_per_hour")}
@@ -98,8 +109,7 @@ class Rows:
         columns["pareto"] = self.on_front[offers]
         names = np.array(["", *(name for name, _ in self.funnel.remaining[1:])], dtype=object)
         columns["dropped_by"] = names[self.funnel.dropped_at[offers]]
-        # Columns of words stay what they are: turning them into Arrow strings takes longer than all the rest.
-        return pd.DataFrame({name: _column(values) for name, values in columns.items()})
+        return Columns(columns)
 
     def memory(self, offer: int) -> MemoryBreakdown:
         """Memory of one GPU of an offer by parts, each with shape (band,)."""
@@ -150,12 +160,6 @@ def _rates(cost: CostBreakdown, reads: Feed | None) -> dict[str, Any]:
     if cost.risky is not None:
         rates["risky"] = cost.risky
     return rates
-
-
-def _column(values: NDArray[np.generic]) -> NDArray[np.generic] | pd.Series:
-    import pandas as pd
-
-    return pd.Series(values, dtype=object) if values.dtype == object else values
 
 
 def bands(template: str, values: Floats) -> dict[str, Floats]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuguide.decide.columns import Columns
-from gpuguide.decide.market import codes
+from gpuguide.columns import Columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,14 +16,14 @@ SCARCE_PROVIDERS = 3
 """Fewer providers than this offer the topology: check availability first."""
 
 
-def scarcity(offers: pd.DataFrame) -> pd.DataFrame:
+def scarcity(offers: pd.DataFrame | Columns) -> pd.DataFrame:
     """
     How many providers and regions offer each topology.
 
     Parameters
     ----------
-    offers : DataFrame
-        Columns of `catalog.offers.market`, with `nodes`.
+    offers : Columns or DataFrame
+        Of `catalog.offers.clusters`; of machines alone, all count as one.
 
     Returns
     -------
@@ -33,14 +32,15 @@ def scarcity(offers: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    place = codes(offers, "provider")[0] * (codes(offers, "region")[0].max(initial=0) + 1) + codes(offers, "region")[0]
+    offers = Columns.of(offers)
+    provider, region = offers.codes("provider")[0], offers.codes("region")[0]
     table = pd.DataFrame(
         {
-            "gpu": offers["computed_as"].array,
-            "gpus_per_node": offers["gpus_per_node"].to_numpy(),
-            "nodes": offers["nodes"].to_numpy() if "nodes" in offers else 1,
-            "provider": codes(offers, "provider")[0],
-            "place": place,
+            "gpu": offers.values("computed_as"),
+            "gpus_per_node": offers.values("gpus_per_node"),
+            "nodes": offers.values("nodes") if "nodes" in offers else 1,
+            "provider": provider,
+            "place": provider * (region.max(initial=0) + 1) + region,
         }
     )
     grouped = table.groupby(["gpu", "gpus_per_node", "nodes"], sort=True, observed=True)
@@ -58,7 +58,7 @@ def providers_of(offers: Columns, places: NDArray[np.intp]) -> NDArray[np.intp]:
     Parameters
     ----------
     offers : Columns
-        Of `catalog.offers.market`, with `nodes`.
+        Of `catalog.offers.clusters`.
     places : array of int
         Rows in question.
 
@@ -67,9 +67,7 @@ def providers_of(offers: Columns, places: NDArray[np.intp]) -> NDArray[np.intp]:
     array of int
         [-]
     """
-    import pandas as pd
-
-    gpu, _ = pd.factorize(offers.values("computed_as"))
+    gpu, _ = offers.codes("computed_as")
     size, nodes = (offers.values(name).astype(np.int64) for name in ("gpus_per_node", "nodes"))
     machine = (gpu * (size.max(initial=0) + 1) + size) * (nodes.max(initial=0) + 1) + nodes
     wanted, back = np.unique(machine[places], return_inverse=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuguide.columns import Columns
 from gpuguide.decide import billing
-from gpuguide.decide.columns import Columns
 from gpuguide.spec.assumptions import Assumptions
 from gpuguide.spec.scenario import Scenario
 from gpuguide.units import GB, HOUR, MINUTE, Number

@@ -15,8 +15,6 @@ from gpuguide.spec.model import Model
 from gpuguide.units import BANDS, MILLION
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from gpuguide.decide.decision import Decision
 
 SURE = 0.95
@@ -30,7 +28,7 @@ def verdict_of(decision: Decision) -> dict[str, Any]:
     """Key of the sentence that answers the question first, with the values it names."""
     question = decision.question
     about = {"workload": question.scenario.workload, "model": question.model.name}
-    row = decision.best
+    row = decision.first
     if row is not None:
         return about | {
             "key": f"verdict_{row['fit']}",
@@ -43,15 +41,15 @@ def verdict_of(decision: Decision) -> dict[str, Any]:
             "cost_usd": {band: row[f"cost_total_{band}_usd"] for band in BANDS},
             "usd_per_million_tokens": row.get("usd_per_million_tokens"),
         }
-    if not len(decision.others):
-        return about | {"key": "verdict_no_plan"}
     fit = decision.rows.found.fit
     fitting = decision.others[fit.verdict[decision.rows.place[decision.others]] < 2]
     if len(fitting):
         # Memory was not what removed these: some other limit of the scenario did, and the last one to bite is named.
         step = int(decision.rows.funnel.dropped_at[fitting].max())
         return about | {"key": "verdict_no_offer", "dropped_by": decision.funnel[step][0]}
-    nearest = decision.top(1).iloc[0]
+    nearest = decision.nearest
+    if nearest is None:
+        return about | {"key": "verdict_no_plan"}
     return about | {
         "key": "verdict_no",
         "gpu": nearest["gpu"],
@@ -65,14 +63,14 @@ def verdict_of(decision: Decision) -> dict[str, Any]:
 def warnings_of(decision: Decision) -> list[Warned]:
     """What a reader should know before renting the first offer."""
     found: list[Warned] = []
-    scenario, model, offers = decision.scenario, decision.question.model, decision.question.offers
+    scenario, model = decision.scenario, decision.question.model
     if isinstance(model, Model) and model.derived:
         found.append(("warning_derived_model", {"model": model.name}))
     if scenario.recipe == "fp16-mixed":
         found.append(("warning_loss_scaling", {}))
     if scenario.workload == "serve" and scenario.pricing in ("spot", "any"):
         found.append(("warning_spot_serving", {}))
-    best = decision.best
+    best = decision.first
     if best is None:
         return found
     if scenario.workload == "serve" and scenario.api_usd_per_million_tokens is not None:
@@ -88,16 +86,16 @@ def warnings_of(decision: Decision) -> list[Warned]:
         found.append((key, {"as_of": best["as_of"], "days": int(best["age_days"])}))
     if best.get("storage_slow_down", 1.0) > 1.001:
         found.append(("warning_storage_starves", {"slow_down": best["storage_slow_down"]}))
-    ranked = offers[["provider", "gpu", "gpus", "nodes"]].iloc[decision.best_first]
-    same = (ranked["gpu"] == best["gpu"]) & (ranked["gpus"] == best["gpus"]) & (ranked["nodes"] == best["nodes"])
-    providers = ranked["provider"][same].nunique()
+    ranked = decision.question.market.at(decision.best_first)
+    same = np.logical_and.reduce([ranked.values(name) == best[name] for name in ("gpu", "gpus", "nodes")])
+    providers = len(set(ranked.values("provider")[same]))
     if best["gpus"] > 1 and providers < SCARCE_PROVIDERS:
-        found.append(("warning_scarce", {"gpu": best["gpu"], "gpus": int(best["gpus"]), "providers": int(providers)}))
+        found.append(("warning_scarce", {"gpu": best["gpu"], "gpus": int(best["gpus"]), "providers": providers}))
     found += _cheaper_rivals(decision, best)
     return found
 
 
-def _break_even(best: pd.Series, api_usd_per_million: float) -> Warned:
+def _break_even(best: Mapping[str, Any], api_usd_per_million: float) -> Warned:
     """From how many tokens a month the machine is cheaper than paying by the token, if it can make as many."""
     month = float(best["cost_total_typical_usd"])
     needed = float(np.asarray(break_even_tokens(usd_per_month=month, api_usd_per_million=api_usd_per_million)))
@@ -106,10 +104,10 @@ def _break_even(best: pd.Series, api_usd_per_million: float) -> Warned:
     return key, {"tokens": needed, "most": most, "api_usd": api_usd_per_million, "cost_usd": month}
 
 
-def _cheaper_rivals(decision: Decision, best: pd.Series) -> list[Warned]:
+def _cheaper_rivals(decision: Decision, best: Mapping[str, Any]) -> list[Warned]:
     """The machine with the lowest hourly price, where its run costs more; and a tight one whose run costs less."""
     found: list[Warned] = []
-    ranked = decision.question.offers["usd_per_hour"].to_numpy()[decision.best_first]
+    ranked = decision.question.market.values("usd_per_hour")[decision.best_first]
     hourly = int(np.argmin(ranked))
     rivals = decision.best_first[[hourly, *_first_tight(decision)]]
     offers, cost_usd = decision.rows.market.at(rivals), decision.rows.total_usd(rivals)

@@ -167,11 +167,11 @@ def _inputs(decision: Decision) -> Iterator[Mover]:
 
 def _price(decision: Decision) -> Mover:
     narrow = _on_best(decision, decision.question)
-    base = float(narrow.offers["usd_per_hour"].iloc[0])
-    ends = [
-        Move(value=base * factor, cost=_cost(replace(narrow, offers=narrow.offers.assign(usd_per_hour=base * factor))))
-        for factor in (1 - QUARTER, 1 + QUARTER)
-    ]
+    base = float(narrow.market.numbers("usd_per_hour")[0])
+    ends = []
+    for value in (base * (1 - QUARTER), base * (1 + QUARTER)):
+        moved = replace(narrow, market=narrow.market.but(usd_per_hour=np.array([value])))
+        ends.append(Move(value=value, cost=_cost(moved)))
     return Mover(kind="price", name="usd_per_hour", base=base, low=ends[0], high=ends[1])
 
 
@@ -191,9 +191,9 @@ def _first_at(decision: Decision, mover: Mover, move: Move) -> Move:
         except GuideError:
             return move
     else:
-        prices = question.offers["usd_per_hour"].to_numpy(np.float64).copy()
+        prices = question.market.numbers("usd_per_hour").copy()
         prices[int(decision.best_first[0])] = move.value
-        question = replace(question, offers=question.offers.assign(usd_per_hour=prices))
+        question = replace(question, market=question.market.but(usd_per_hour=prices))
     answer = decide(question)
     if not len(answer.best_first):
         return replace(move, moved=True)
@@ -214,14 +214,13 @@ def _pinned(table: Assumptions, name: str, value: float) -> Assumptions:
 
 def _on_best(decision: Decision, question: Question) -> Question:
     """The question with the best offer alone on its market, and no limit that could drop it."""
-    offers = question.offers.iloc[[int(decision.best_first[0])]]
-    shape = offers["shape"].to_numpy()
+    market = question.market.at(decision.best_first[:1])
     free = {"deadline_hours": None, "budget_usd": None, "max_ttft_s": None, "max_tpot_s": None}
     return replace(
         question,
         scenario=question.scenario.model_copy(update=free),
-        shapes=question.shapes.take(shape.astype(np.intp)),
-        offers=offers.assign(shape=0),
+        shapes=question.shapes.take(market.values("shape")),
+        market=market.but(shape=np.zeros(1, dtype=np.intp)),
     )
 
 

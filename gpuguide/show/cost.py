@@ -167,12 +167,12 @@ def _list_price(decision: Decision, best: Mapping[str, Any]) -> float | None:
     """On demand, the same machines at the same provider, where that is dearer than how they are paid for here."""
     if best["pricing"] == "on_demand":
         return None
-    offers = decision.question.offers
+    offers = decision.question.market
     same = np.ones(len(offers), dtype=np.bool_)
     for column in ("provider", "gpu", "gpus", "nodes", "region", "kind"):
-        same &= offers[column].to_numpy() == best[column]
-    same &= offers["pricing"].to_numpy() == "on_demand"
-    very = same & (offers["instance_type"].to_numpy() == best["instance_type"])
+        same &= offers.values(column) == best[column]
+    same &= offers.equal("pricing", "on_demand")
+    very = same & offers.equal("instance_type", best["instance_type"])
     same = very if very.any() else same  # some providers give spot machines a name of their own
-    prices = offers["usd_per_hour"].to_numpy(np.float64)[same]
+    prices = offers.numbers("usd_per_hour")[same]
     return float(prices.min()) if len(prices) and prices.min() > float(best["usd_per_hour"]) else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,13 +78,12 @@ def phase_table(decision: Decision, text: Text) -> Html:
         return empty(text("table.no_plan"))
     row = decision.top(1).iloc[0]
     caption = text("table.memory_caption", machine=machine_name(*row[["gpu", "gpus", "nodes"]]))
-    return table_of(phase_columns(table, text), text, caption=caption, marked=list(table["peak"]))
+    return table_of(phase_columns(table.to_dict("records"), text), text, caption=caption, marked=list(table["peak"]))
 
 
-def phase_columns(table: pd.DataFrame, text: Text) -> list[Told]:
+def phase_columns(rows: Sequence[Mapping[Any, Any]], text: Text) -> list[Told]:
     """One row a phase."""
-    rows = table.to_dict("records")
-    named = zip(_names(table, text), rows, strict=True)
+    named = [(text(f"phase.{row['phase']}"), row) for row in rows]
     gib = {part: [Said(text.gib(row[f"{part}_bytes"])) for row in rows] for part in PARTS[:2]}
     total = [
         Said(text.gib(row["total_typical_bytes"]), text.band("gib", row["total_low_bytes"], row["total_high_bytes"]))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import cache
 
 from gpuguide.catalog.catalog import shown_name
-from gpuguide.catalog.package import read_table
+from gpuguide.catalog.package import read_columns
 from gpuguide.text import Text
 
 
 @cache
 def provider_names() -> dict[str, str]:
     """Name of every provider, by the key under which a Text looks it up; what stands in brackets is left out."""
-    table = read_table("providers")
+    table = read_columns("providers")
     return {
         f"option.providers.{key}": shown_name(str(name))
-        for key, name in zip(table["provider"], table["name"], strict=True)
+        for key, name in zip(table.values("provider"), table.values("name"), strict=True)
     }
 
 

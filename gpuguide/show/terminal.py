@@ -20,6 +20,7 @@ from gpuguide.units import HOUR
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gpuguide.columns import Columns
     from gpuguide.decide.decision import Decision
 
 
@@ -45,29 +46,27 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
     console.print(verdict(decision, text), style="bold", highlight=False)
     steps = " -> ".join(f"{text.name('funnel', step)} {text.count(remaining)}" for step, remaining in decision.funnel)
     console.print(steps, style="dim", highlight=False)
-    rows = decision.ranking.head(top)
+    rows = decision.rows.columns(decision.best_first[:top]).records()
     if include_rejected:
-        import pandas as pd
-
-        rows = pd.concat([rows, decision.rejected.head(top)], ignore_index=True)
-    if len(rows):
+        rows += decision.rows.columns(decision.others[:top]).records()
+    if rows:
         console.print(_offers_table(rows, text, serving=scenario.workload == "serve"))
     for key, values in decision.warnings:
         console.print(f"! {warning(key, values, text)}", highlight=False)
 
 
-def _offers_table(rows: pd.DataFrame, text: Text, *, serving: bool) -> Table:
+def _offers_table(rows: Sequence[Mapping[str, Any]], text: Text, *, serving: bool) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("#", justify="right")
     for key in ("terminal.provider", "terminal.machine", "terminal.fit"):
         table.add_column(text(key), overflow="fold")
     speed = ["terminal.tokens_per_s", "terminal.per_token", "terminal.per_million"] if serving else ["terminal.time"]
     if not serving:
-        speed.insert(0, "terminal.items_per_s" if "items_per_s_typical" in rows else "terminal.tokens_per_s")
+        speed.insert(0, "terminal.items_per_s" if "items_per_s_typical" in rows[0] else "terminal.tokens_per_s")
     whole = "terminal.month" if serving else "terminal.whole_job"
     for key in ("terminal.per_hour", *speed, whole, "terminal.range", "terminal.price_of"):
         table.add_column(text(key), justify="right")
-    for place, row in enumerate(rows.to_dict("records"), start=1):
+    for place, row in enumerate(rows, start=1):
         name = text.name("option.providers", row["provider"])
         provider = name if row["region"] == "*" else f"{name} {row['region']}"
         needed, usable = text.memory(row["memory_total_typical_bytes"]), text.memory(row["usable_bytes"])
@@ -112,9 +111,7 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     plan = {name: value for name, value in found["plan"].items() if value not in (0, 1, "none", False)}
     console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
     if found.get("phases"):
-        import pandas as pd
-
-        print_told(phase_columns(pd.DataFrame(found["phases"]), text), text)
+        print_told(phase_columns(found["phases"], text), text)
 
 
 def print_limits(limits: pd.DataFrame, *, language: str) -> None:
@@ -155,12 +152,12 @@ def print_facts(known: Mapping[str, Any]) -> None:
     _console().print(table)
 
 
-def print_offers(offers: pd.DataFrame) -> None:
+def print_offers(offers: Columns) -> None:
     """The market, one line an offer: price per hour and per GPU, its day and its source."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name, justify in OFFER_COLUMNS.items():
         table.add_column(name, justify=justify, no_wrap=name != "source", overflow="fold")
-    for row in offers.to_dict("records"):
+    for row in offers.records():
         table.add_row(*(f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in OFFER_COLUMNS))
     _console().print(table)
 

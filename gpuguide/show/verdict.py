@@ -21,7 +21,7 @@ SUREST = 0.99
 
 def verdict(decision: Decision, text: Text) -> str:
     """One sentence: what to rent, how well it fits, how long it takes, what it costs; or what is missing."""
-    best = decision.best
+    best = decision.first
     if best is None:
         return _nothing(decision, text)
     spare = text.memory(max(0.0, best["usable_bytes"] - best["memory_total_typical_bytes"]))
@@ -118,11 +118,10 @@ def warnings(decision: Decision, text: Text) -> Html | None:
 
 def prices_of(decision: Decision) -> tuple[dt.date | None, dt.date | None]:
     """Oldest and newest price of the market that was asked."""
-    dates = decision.question.offers["as_of"].dropna()
-    if dates.empty:
+    dates = {str(day)[:10] for day in decision.question.market.codes("as_of")[1] if day}
+    if not dates:
         return None, None
-    first, last = str(dates.min())[:10], str(dates.max())[:10]
-    return dt.date.fromisoformat(first), dt.date.fromisoformat(last)
+    return dt.date.fromisoformat(min(dates)), dt.date.fromisoformat(max(dates))
 
 
 def footer(decision: Decision | None, text: Text) -> Html:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -17,6 +18,7 @@ from gpuguide.errors import InvalidScenario, UnknownName, must_be, nearest, shor
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gpuguide.columns import Columns
     from gpuguide.spec.assumptions import Assumptions
     from gpuguide.spec.hardware import Nodes
     from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
@@ -271,7 +273,7 @@ class Question:
     """
     A scenario with its names resolved: all that `decide` needs, so that it opens no file.
 
-    `shapes` are the distinct machines of the market; `offers` has one row per thing to rent: its column `shape` is the
+    `shapes` are the distinct machines of the market, which has one row per thing to rent: its column `shape` is the
     place of its machine in `shapes`, `gpus` and `nodes` its size, `usd_per_hour` the price of all nodes together.
     """
 
@@ -279,6 +281,11 @@ class Question:
     model: Model | MediaModel
     job: TrainingJob | ServingJob | MediaJob
     shapes: Nodes
-    offers: pd.DataFrame
+    market: Columns
     assumptions: Assumptions
     again: Callable[[Scenario], Question] = field(repr=False)  # resolves a changed scenario against the same tables
+
+    @cached_property
+    def offers(self) -> pd.DataFrame:
+        """The market as a DataFrame."""
+        return self.market.frame()

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuguide.decide import market, rank
-from gpuguide.decide.columns import Columns
 from gpuguide.decide.estimates import Estimate, legal_plans, machines_of, serving_on, training_on
 from gpuguide.decide.fit import flat
 from gpuguide.decide.price import price
@@ -82,20 +81,18 @@ class Pass:
     def market(self, gpus: tuple[str, ...]) -> Market:
         """Offers that a renter who allows these GPUs accepts, the cheapest of those on equal terms."""
         if gpus not in self._markets:
-            offers = self.question.offers
+            offers = self.question.market
             keep = np.ones(len(offers), dtype=np.bool_)
             for mask in market.filters(offers, self.question.scenario.model_copy(update={"gpu": gpus})).values():
                 keep &= mask
-            keep &= self.able[offers["shape"].to_numpy()]
+            keep &= self.able[offers.values("shape")]
             places = np.flatnonzero(keep)
-            order = np.lexsort(
-                (offers["age_days"].to_numpy(np.float64)[places], offers["usd_per_hour"].to_numpy()[places])
-            )
+            order = np.lexsort((offers.numbers("age_days")[places], offers.values("usd_per_hour")[places]))
             places = places[order]
-            terms = [name for name in offers.columns if name not in NOT_IN_THE_BILL]
-            first = ~offers.iloc[places][terms].duplicated().to_numpy()
+            terms = [name for name in offers.names if name not in NOT_IN_THE_BILL]
+            first = ~offers.at(places).frame()[terms].duplicated().to_numpy()
             places = np.sort(places[first])
-            shapes, back = np.unique(offers["shape"].to_numpy()[places], return_inverse=True)
+            shapes, back = np.unique(offers.values("shape")[places], return_inverse=True)
             self._markets[gpus] = Market(places, shapes.astype(np.intp), back.ravel().astype(np.intp))
         return self._markets[gpus]
 
@@ -145,7 +142,7 @@ class Pass:
 
     def _first(self, world: World, numbers: Mapping[str, Floats], found: Estimate) -> Answers:
         """Price what fits and take the best of every point; else the nearest to fitting."""
-        scenario, offers, fit, quantities = self.question.scenario, self.question.offers, found.fit, found.banded
+        scenario, offers, fit, quantities = self.question.scenario, self.question.market, found.fit, found.banded
         if not len(fit.shape):
             return _nothing(world.points, quantities)
         place, offer, point = fit.places(len(world.space.shapes))[world.offer_shape], world.offers, world.offer_point
@@ -157,7 +154,7 @@ class Pass:
             asked = self.question
             if isinstance(asked.job, TrainingJob):
                 asked = replace(asked, job=replace(asked.job, train_tokens=numbers["train_tokens"][point[rentable]]))
-            cost, _ = price(asked, found, place[rentable], Columns(offers, offer[rentable]))
+            cost, _ = price(asked, found, place[rentable], offers.at(offer[rentable]))
             hours = cost.wall_hours
         typical = cost.total[TYPICAL] if cost is not None else np.zeros(0)
         within = np.ones(len(rentable), dtype=np.bool_)
@@ -172,7 +169,7 @@ class Pass:
                 fit=fit.verdict[place[rentable[left]]],
                 cost_usd=typical[left],
                 time=time[left],
-                age_days=offers["age_days"].to_numpy(np.float64)[offer[rentable[left]]],
+                age_days=offers.numbers("age_days")[offer[rentable[left]]],
                 preference=scenario.preference,
                 point=point[rentable[left]],
             )
@@ -186,7 +183,7 @@ class Pass:
         outcome[row >= 0] = fit.verdict[place[row[row >= 0]]]
         # Where nothing is left: the offer nearest to fitting, or one that fits and was dropped.
         missing = np.where(planned, fit.missing_bytes[place], np.inf)
-        near = np.lexsort((offers["usd_per_hour"].to_numpy()[offer], missing, point))
+        near = np.lexsort((offers.values("usd_per_hour")[offer], missing, point))
         near_of = first_of(point[near], world.points)
         lost = np.flatnonzero((row < 0) & (near_of >= 0))
         candidate = near[near_of[lost]]

@@ -203,14 +203,14 @@ def _in_passes(
 
 def _write(question: Question, answers: Answers, rows: NDArray[np.intp], out: Columns) -> None:
     """Answers of a pass into their rows."""
-    offers, known = question.offers, answers.offer >= 0
+    offers, known = question.market, answers.offer >= 0
     place = np.maximum(answers.offer, 0)
     out["outcome"][rows] = np.array(OUTCOMES, dtype=object)[answers.verdict]
     for name in ("provider", "instance_type", "region", "gpu", "pricing"):
-        out[f"best_{name}"][rows[known]] = offers[name].to_numpy(dtype=object)[place[known]]
+        out[f"best_{name}"][rows[known]] = offers.values(name)[place[known]]
     for name in ("gpus", "nodes"):
-        out[f"best_{name}"][rows] = np.where(known, offers[name].to_numpy()[place], 0)
-    out["best_usd_per_hour"][rows] = np.where(known, offers["usd_per_hour"].to_numpy(np.float64)[place], np.nan)
+        out[f"best_{name}"][rows] = np.where(known, offers.values(name)[place], 0)
+    out["best_usd_per_hour"][rows] = np.where(known, offers.numbers("usd_per_hour")[place], np.nan)
     out["best_plan"][rows[known]] = plan_words(answers.plan, len(rows))[known]
     banded = {"memory_bytes": answers.memory_bytes, "cost_usd": answers.cost_usd} | dict(answers.quantities)
     for name in BANDED:
@@ -307,8 +307,8 @@ def _nearest(decision: Decision) -> NDArray[np.intp]:
     """Of the offers that the renter accepts the one nearest to fitting, or one that fits and another limit dropped."""
     from gpuguide.decide.market import filters
 
-    accepted = np.ones(len(decision.question.offers), dtype=np.bool_)
-    for mask in filters(decision.question.offers, decision.scenario).values():
+    accepted = np.ones(len(decision.question.market), dtype=np.bool_)
+    for mask in filters(decision.question.market, decision.scenario).values():
         accepted &= mask
     return decision.others[accepted[decision.others]][:1]
 

@@ -55,7 +55,7 @@ def reasons(result):
 
 
 def market_with(rows, gpus):
-    return market_table.market(gpus=gpus, today=TODAY, live=rows)
+    return market_table.market(gpus=gpus, today=TODAY, live=rows).frame("str")
 
 
 # ---- the fifteen reported pitfalls -----------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_2_zero_is_not_cheapest(check, gpus, price):
     row = {"price_usd_per_hour": price}
 
     assert reasons(check(row)) == ["no price above zero"]
-    market = market_table.clusters(market_with(a_table(row), gpus), (1,))
+    market = market_table.clusters(market_with(a_table(row), gpus), (1,)).frame()
     assert np.isfinite(market["usd_per_hour"]).all()
     assert (market["usd_per_hour"] > 0).all()
 
@@ -148,7 +148,7 @@ def test_6_unknown_form_factor_stays_not_stated(shipped, gpus):
     assert hunt._gpu_names(rows, "somewhere", shipped, names)[0] == "H100"
     assert hunt._gpu_names(rows, "aws", shipped, names)[1] == "H100-SXM"
     assert hunt._gpu_names(rows, "azure", shipped, names)[2] == "H100-NVL"
-    market = market_table.market(gpus=gpus, today=TODAY, live=pd.DataFrame())
+    market = market_table.market(gpus=gpus, today=TODAY, live=pd.DataFrame()).frame("str")
     assert set(market.loc[market["gpu"] == "H100", "computed_as"]) == {"H100-PCIe"}
 
 
@@ -167,7 +167,7 @@ def test_8_price_basis_decides_what_is_scaled(gpus):
     assert checks.scaled_price(usd_per_hour=3.99, price_basis="per_gpu", gpus=8) == pytest.approx(31.92)
     with pytest.raises(DataError, match="never scaled"):
         checks.scaled_price(usd_per_hour=55.04, price_basis="instance", gpus=2)
-    market = market_table.market(gpus=gpus, today=TODAY, live=pd.DataFrame())
+    market = market_table.market(gpus=gpus, today=TODAY, live=pd.DataFrame()).frame("str")
     p5 = market[(market["instance_type"].str.startswith("p5.48xlarge")) & (market["pricing"] == "on_demand")]
     assert p5["gpus_per_node"].unique().tolist() == [8]
     assert p5["usd_per_hour"].min() == pytest.approx(55.04)
@@ -195,7 +195,9 @@ def test_10_no_spot_and_spot_at_the_list_price_differ(check):
 
 def test_11_missing_price_is_never_first_and_never_below_a_limit(gpus):
     """p5e.48xlarge has a spot but no list price (skypilot 7091)."""
-    market = market_table.clusters(market_table.market(gpus=gpus, today=TODAY, live=pd.DataFrame()), (1,))
+    market = market_table.clusters(
+        market_table.market(gpus=gpus, today=TODAY, live=pd.DataFrame()).frame("str"), (1,)
+    ).frame()
     p5e = market[market["instance_type"] == "p5e.48xlarge"]
 
     assert set(p5e["pricing"]) == {"spot"}
@@ -247,7 +249,7 @@ def test_15_blank_region_is_everywhere_and_all_rows_are_ranked(check, gpus):
 
     assert sorted(result.good["region"]) == ["*", "*", "US, NA"]
     market = market_with(result.good, gpus)
-    kept = market_table.clusters(market, (1,))
+    kept = market_table.clusters(market, (1,)).frame()
     assert len(kept[(kept["provider"] == "aws") & (kept["pricing"] == "on_demand")]) == 3
 
 

@@ -20,7 +20,7 @@ def gpus():
 
 @pytest.fixture(scope="module")
 def market(gpus):
-    return offers.market(gpus=gpus, today=TODAY, live=pd.DataFrame())
+    return offers.market(gpus=gpus, today=TODAY, live=pd.DataFrame()).frame("str")
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +124,10 @@ def test_gpus_of_unstated_make_are_computed_as_the_slower_card(market):
 def test_gpus_without_specification_are_listed_but_not_computed(gpus):
     """A card that the table of GPUs lacks must not be ranked with the rates of another."""
     known = {name: gpu for name, gpu in gpus.items() if name != "RTX3060"}
-    market = offers.market(gpus=known, today=TODAY, live=pd.DataFrame())
+    market = offers.market(gpus=known, today=TODAY, live=pd.DataFrame()).frame("str")
 
     assert set(market.loc[market["gpu"] == "RTX3060", "computed_as"]) == {""}
-    assert "" not in set(offers.clusters(market, (1, 2))["computed_as"])
+    assert "" not in set(offers.clusters(market, (1, 2)).frame()["computed_as"])
 
 
 def test_electricity_of_the_place(market):
@@ -149,7 +149,7 @@ def test_every_region_of_the_market_has_a_place(market):
 
 
 def test_clusters_are_of_linked_data_centre_machines(market):
-    table = offers.clusters(market, (1, 2, 16))
+    table = offers.clusters(market, (1, 2, 16)).frame()
     many = table[table["nodes"] > 1]
 
     assert set(many["gpus_per_node"]) <= {4, 8, 16}
@@ -160,8 +160,8 @@ def test_clusters_are_of_linked_data_centre_machines(market):
 
 
 def test_asked_for_explicitly_any_machines_are_joined(market):
-    assert len(offers.clusters(market, (2,))) == (market["computed_as"] != "").sum()
-    assert len(offers.clusters(market, (2,), everything=False)) < 500
+    assert len(offers.clusters(market, (2,)).frame()) == (market["computed_as"] != "").sum()
+    assert len(offers.clusters(market, (2,), everything=False).frame()) < 500
 
 
 def test_a_row_of_zero_gpus_or_blank_region_does_no_harm(gpus):
@@ -171,6 +171,6 @@ def test_a_row_of_zero_gpus_or_blank_region_does_no_harm(gpus):
         columns=list(offers.checks.COLUMNS),
     )
 
-    market = offers.market(gpus=gpus, today=TODAY, live=live)
+    market = offers.market(gpus=gpus, today=TODAY, live=live).frame("str")
 
     assert "p5.48xlarge" in set(market["instance_type"])

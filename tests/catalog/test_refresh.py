@@ -156,7 +156,7 @@ def test_new_prices_overlay_the_shipped_ones(server, tmp_path, gpus):
     p5 = rows[(rows["instance_type"] == "p5.48xlarge") & (rows["region"] == "us-east-1")].iloc[0]
     assert (p5["gpu"], p5["price_usd_per_hour"], p5["spot_usd_per_hour"]) == ("H100-SXM", 55.04, 25.0)
     assert set(rows.loc[rows["instance_type"] == "NVIDIA A100 80GB PCIe", "gpu"]) == {"A100-80GB-PCIe"}
-    market = offers.market(gpus=gpus, today=date(2026, 11, 30), live=rows)
+    market = offers.market(gpus=gpus, today=date(2026, 11, 30), live=rows).frame("str")
     own = market[(market["provider"] == "runpod") & (market["kind"] == "on_demand")]
     assert set(own["age_days"]) == {10.0}
     assert set(own["pricing"]) == {"on_demand", "spot"}
@@ -388,7 +388,7 @@ def test_prices_edited_by_hand_are_checked_again(server, tmp_path, gpus):
     run(tmp_path)
     rows = read_live(tmp_path)
     rows.loc[rows["instance_type"] == "p5.48xlarge", "price_usd_per_hour"] = 0.01
-    market = offers.market(gpus=gpus, today=date(2026, 11, 30), live=rows)
+    market = offers.market(gpus=gpus, today=date(2026, 11, 30), live=rows).frame("str")
     own = market[(market["provider"] == "aws") & (market["gpu"] == "H100-SXM") & (market["pricing"] == "on_demand")]
 
     assert own.empty

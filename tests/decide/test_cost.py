@@ -31,7 +31,7 @@ def plain():
 
 @pytest.fixture(scope="module")
 def market(gpus):
-    return market_table.market(gpus=gpus, today=date(2026, 11, 30), live=EMPTY)
+    return market_table.market(gpus=gpus, today=date(2026, 11, 30), live=EMPTY).frame("str")
 
 
 BILLS = [
@@ -107,7 +107,7 @@ def test_setup_is_boot_image_and_weights(plain):
 
 def test_parts_sum_to_the_total(market, assumptions):
     """To the cent on every offer of the market, with everything switched on."""
-    table = market_table.clusters(market, (1, 2, 8))
+    table = market_table.clusters(market, (1, 2, 8)).frame()
     rng = np.random.default_rng(1)
     work = np.sort(rng.uniform(0.1, 400, (3, len(table))), axis=0) * HOUR
     cost = run_cost(
@@ -134,7 +134,7 @@ def test_parts_sum_to_the_total(market, assumptions):
 
 def test_one_offer_is_the_row_of_all(market, assumptions):
     """A column that is mixed up between offers would show here."""
-    table = market_table.clusters(market, (1,)).iloc[::97].reset_index(drop=True)
+    table = market_table.clusters(market, (1,)).frame().iloc[::97].reset_index(drop=True)
     keys = {"sessions": 2, "interruptions_per_hour": 0.05, "deadline_hours": 30, "storage_gb": None, "egress_gb": None}
     together = cost_of(table, assumptions, work_h=20, checkpoint_bytes=1e11, weight_bytes=1e10, **keys)
 
@@ -229,7 +229,7 @@ def test_fine_tuning_run_of_mlperf(market, plain, gpu):
     """Llama 2 70B LoRA on 8 GPUs: published minutes x list price, on every on-demand machine that bills it so."""
     rows = MLPERF[(MLPERF["benchmark"] == "llama2_70b_lora") & (MLPERF["gpu"] == gpu) & (MLPERF["gpus"] == 8)]
     minutes = float(rows["time_to_train_min"].median())
-    offers = market_table.clusters(market, (1,))
+    offers = market_table.clusters(market, (1,)).frame()
     offers = offers[
         (offers["computed_as"] == gpu) & (offers["gpus_per_node"] == 8) & (offers["pricing"] == "on_demand")
         & (offers["kind"] == "on_demand") & offers["billing_granularity_s"].notna()
@@ -297,7 +297,7 @@ def test_serving_on_spot_is_risky(plain):
 
 
 def test_parts_of_a_month_sum(market, assumptions):
-    table = market_table.clusters(market, (1, 2))
+    table = market_table.clusters(market, (1, 2)).frame()
     for load in ("steady", "office", "bursts"):
         cost = serve(table, assumptions, load=load, setup_minutes=None, storage_gb=None, egress_gb=None)
         parts = np.stack([getattr(cost, part) for part in PARTS])
@@ -322,7 +322,7 @@ def test_thousand_images(plain):
 
 def test_all_offers_in_time(market, assumptions, benchmark):
     """A page waits for this at every slider move."""
-    table = market_table.clusters(market, (1, 2, 4, 8, 16, 32, 64))
+    table = market_table.clusters(market, (1, 2, 4, 8, 16, 32, 64)).frame()
     work = np.full((3, len(table)), 50 * HOUR) * np.array([[0.8], [1.0], [1.3]])
     scenario = Scenario(pricing="any")
 

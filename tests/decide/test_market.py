@@ -18,8 +18,8 @@ from gpuguide.spec.scenario import Scenario
 
 @pytest.fixture(scope="module")
 def table(gpus):
-    market = market_table.market(gpus=gpus, today=date(2026, 11, 30), live=pd.DataFrame())
-    return market_table.clusters(market, (1, 2, 8))
+    market = market_table.market(gpus=gpus, today=date(2026, 11, 30), live=pd.DataFrame()).frame("str")
+    return market_table.clusters(market, (1, 2, 8)).frame()
 
 
 IN_EU = {"NL", "SE", "FI", "DE", "BE", "FR", "IT", "IE", "PL", "RO", "ES", "CZ", "BG", "DK", "EE"}

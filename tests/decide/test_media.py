@@ -30,7 +30,7 @@ def ask(**values):
         for gpu, count in index
     ]
     question = Question(
-        scenario=filled, model=model, job=job, shapes=market.take(np.array(wanted)), offers=table,
+        scenario=filled, model=model, job=job, shapes=market.take(np.array(wanted)), market=table,
         assumptions=catalog.assumptions, again=catalog.resolve,
     )  # fmt: skip
     return question, estimate_media(question, model, job), index
