@@ -51,7 +51,7 @@ def _flatten(prefix: str, table: Mapping[str, Any], into: dict[str, str | dict[s
             into[prefix + key] = value if isinstance(value, str) else dict(value)
 
 
-class Text(string.Formatter):
+class Text:
     """
     Looks texts up and fills them in.
 
@@ -90,7 +90,7 @@ class Text(string.Formatter):
         if isinstance(text, dict):
             count = values.get("count", 1)
             text = text.get(self.locale.plural_form(count), text["other"])
-        return self.vformat(text, (), values) if "{" in text else text
+        return _filled(self, text, values) if "{" in text else text
 
     def has(self, key: str) -> bool:
         """Whether the language has a text of this key."""
@@ -100,12 +100,6 @@ class Text(string.Formatter):
         """The shown name of a value of some group, or the value itself where it is a proper name."""
         text = self.texts.get(f"{group}.{value}")
         return text if isinstance(text, str) else str(value)
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        """Apply the form that a placeholder asks for."""
-        if not format_spec:
-            return str(value)
-        return FORMS[format_spec](self, value)
 
     def form(self, name: str, value: Any) -> str:
         """A value in the form of the given name."""
@@ -276,6 +270,21 @@ SUFFIXES = (
     ("milyon", 1e6), ("milyar", 1e9), ("trilyon", 1e12), ("bin", 1e3),
     ("mn", 1e6), ("mr", 1e9), ("tn", 1e12), ("k", 1e3), ("m", 1e6), ("b", 1e9), ("g", 1e9), ("t", 1e12),
 )  # fmt: skip
+
+
+@lru_cache(maxsize=4_000)
+def _pieces(text: str) -> tuple[tuple[str, str | None, str], ...]:
+    """A text taken apart once: words, the name of the value that follows, and its form."""
+    return tuple((words, name, form or "") for words, name, form, _ in string.Formatter().parse(text))
+
+
+def _filled(text: Text, template: str, values: Mapping[str, Any]) -> str:
+    said = []
+    for words, name, form in _pieces(template):
+        said.append(words)
+        if name is not None:
+            said.append(FORMS[form](text, values[name]) if form else str(values[name]))
+    return "".join(said)
 
 
 def unknown(value: object) -> bool:
