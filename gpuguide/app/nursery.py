@@ -136,6 +136,7 @@ def _watcher(listener: socket.socket, held: int) -> int:
 
 def _warm() -> None:
     """Import what a kernel and a page need, read the tables, answer once: nothing that starts a thread."""
+    import gc
     import warnings
 
     warnings.simplefilter("ignore")
@@ -144,6 +145,9 @@ def _warm() -> None:
     from gpuguide.app import warm_up
 
     warm_up()
+    # What is here stays: a fork neither looks through it for garbage, which takes some 60 ms, nor copies its pages.
+    gc.collect()
+    gc.freeze()
 
 
 def _grow_up(connection: socket.socket, lifeline: int, asked: dict[str, Any]) -> None:
