@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -159,41 +159,51 @@ class Page(Shell):
         if self.decision is None:
             return
         answer = Answer(decision=self.decision, text=self.text, ask=self._neighbour, given=self.panel.given())
-        show = self._guarded(lambda card: self._show(card.key, card.draw(answer)))  # one broken picture spoils no other
-        now = [card for card in self.declaration.cards if not card.slow]
-        # Charts first: the browser paints them while the rest is made.
-        for card in filter(lambda card: card.chart, now):
-            show(card)
+        first, *rest = sorted(self.declaration.cards, key=lambda card: not card.chart or card.slow)
+        self._draw_card(first, answer)  # the browser paints it while the rest is made
         warnings = verdict.warnings(self.decision, self.text)
         self._verdict.value = join([verdict.verdict_box(self.decision, self.text), warnings])
         # A phone keeps the verdict alone in sight; the warnings scroll along.
         self._tiles.value = join([tag("div", warnings, class_="phone-only"), verdict.tiles(self.decision, self.text)])
-        for card in filter(lambda card: not card.chart, now):
-            show(card)
-        self._footer.value = verdict.footer(self.decision, self.text)
+        self._go_on(self._draw_rest(rest, answer))
+
+    def _draw_card(self, card: Card, answer: Answer) -> None:
+        self._guarded(lambda _: self._show(card.key, card.draw(answer)))(None)  # one broken picture spoils no other
+
+    def _draw_rest(self, cards: Sequence[Card], answer: Answer) -> Iterator[float]:
+        """Draw one card after the other; yields how long to wait before the next. [s]"""
+        for card in cards:
+            if not card.slow:
+                yield 0.0
+                self._draw_card(card, answer)
+        self._footer.value = verdict.footer(answer.decision, answer.text)
         self._address()
-        if any(card.slow for card in self.declaration.cards):
-            self._soon(answer)
         if self.browser.search is not None:
             self.browser.tick += 1
+        yield SLOW_AFTER_S
+        for card in cards:
+            if card.slow:
+                self._draw_card(card, answer)
+                yield 0.0
 
-    def _soon(self, answer: Answer) -> None:
-        """Draw what needs several decisions when no newer change comes in between."""
+    def _go_on(self, rest: Iterator[float]) -> None:
+        """Draw the rest in turns of its own, between which a newer change may come: then it is not drawn at all."""
         if self._pending is not None:
             self._pending.cancel()
-        slow: list[Card] = [card for card in self.declaration.cards if card.slow]
-
-        def draw() -> None:
-            for card in slow:
-                if answer.decision is self.decision:
-                    self._guarded(lambda card: self._show(card.key, card.draw(answer)))(card)
-
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # outside a kernel: at once
-            draw()
-        else:
-            self._pending = loop.call_later(SLOW_AFTER_S, draw)
+            list(rest)
+            return
+
+        def turn() -> None:
+            pause = next(rest, None)
+            while pause == 0.0 and self.browser.search is None:  # nobody sees the page yet
+                pause = next(rest, None)
+            if pause is not None:
+                self._pending = loop.call_later(pause, turn)
+
+        turn()
 
     def _neighbour(self, changes: Mapping[str, Any]) -> Decision:
         given = self.panel.given() | {"language": self.text.language} | dict(changes)
