@@ -57,6 +57,7 @@ class MarketPage(Shell):
         self.catalog = catalog
         self.rows: pd.DataFrame = catalog.market
         self._luggage: dict[str, Any] = {}
+        self._addressed = False
         self._line = Chart(filename="gpuguide-market-trend")
         self._first = dict(START) | {key: value for key, value in given.items() if value is not None}
         self.panel = Panel(GROUPS, ("serve",), catalog, self._guarded(self._ask), self._say)
@@ -88,12 +89,13 @@ class MarketPage(Shell):
             self._say(wrong)
 
     def _arrived(self, search: str | None) -> None:
+        self._addressed = True
         super()._arrived(search)
         if not self._views["offers"].packed:
             self.panel.emit()
 
     def _ask(self, scenario: Scenario) -> None:
-        if served() and self.browser.search is None:
+        if served() and not self._addressed:
             return  # the address and the browser's language come first: the table is sent once
         said = self.panel.given()
         if "offer_kinds" not in said:

@@ -74,6 +74,8 @@ def _file(name: str) -> tuple[bytes, bytes, str]:
         content, kind = tables_js().read_bytes(), "text/javascript"
     elif name == "page.css":
         content, kind = style("chart", "page").encode(), "text/css"
+    elif name in ("chart.js", "first.js"):
+        content, kind = (STATIC / name).read_bytes(), "text/javascript"
     else:
         raise tornado.web.HTTPError(404)
     return content, gzip.compress(content, 6), kind
@@ -250,6 +252,7 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
     config.template, config.theme, config.show_tracebacks = "gpuguide", "light", False
     config.allow_template_override = config.allow_theme_override = "NO"
     config.file_allowlist = []
+    config.http_header_envs = ["Accept-Language"]  # the first look of a page speaks the reader's language
     config.extension_denylist = ["jupyterlab-plotly", "@jupyter-widgets/jupyterlab-sidecar", "jupyterlab_pygments"]
     config.config.VoilaConfiguration.resources = {"gpuguide": skeleton(app.base_url)}
     manager = app.config.MappingKernelManager

@@ -11,13 +11,14 @@ import ipywidgets as widgets
 
 from gpuguide.app.chart import Chart
 from gpuguide.app.declaration import Card
+from gpuguide.app.first import MARK, asked_for, first_look
 from gpuguide.app.frame import card_title, header, intro
 from gpuguide.app.grid import Grid
 from gpuguide.app.location import Browser, read_query
 from gpuguide.app.wording import error_sentence
 from gpuguide.catalog.carried import is_carried, model_of
 from gpuguide.errors import GuideError, UnknownName, nearest
-from gpuguide.show.html import tag
+from gpuguide.show.html import Html, join, tag
 from gpuguide.show.names import text_with_names
 from gpuguide.spec.scenario import Scenario
 from gpuguide.text import LANGUAGES
@@ -103,7 +104,23 @@ class Shell:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
+        if served():
+            self._guarded(lambda looks: display({"text/html": looks()}, raw=True, metadata={MARK: True}))(self._looks)  # type: ignore[no-untyped-call]
         display(self.root)  # type: ignore[no-untyped-call]
+
+    def _looks(self) -> Html:
+        """The page as its first reader will see it; made before anybody asks, in every language that may be wanted."""
+        asked, now = asked_for(), self.text.language
+        if asked is not None:
+            query, tongue = asked
+            self.browser.tongue = tongue
+            self._arrived(f"?{query}")
+            return first_look(self.root, self.text, query=query)
+        looks = []
+        for language in sorted(LANGUAGES, key=lambda code: code == now):  # the page's own last: it stays
+            self._set({"values": {"language": language}})
+            looks.append(first_look(self.root, self.text, query=""))
+        return join(looks)
 
     # ---- what the reader does ----------------------------------------------------------------------------------------
 

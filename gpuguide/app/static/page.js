@@ -169,7 +169,9 @@ function render({ model, el }) {
     document.documentElement.dataset.ggTick = model.get("tick");
     if (!model.get("tick")) return;
     address();
-    document.getElementById("gg-skeleton")?.remove();
+    const look = document.getElementById("gg-skeleton");
+    look?.over?.();
+    look?.remove();
     document.documentElement.classList.add("gg-ready");
     nameSoon();
   }
