@@ -89,11 +89,15 @@ class Decision:
         return self.rows.table(self.others[:MOST_REJECTED])
 
     @cached_property
+    def each_gpu(self) -> NDArray[np.intp]:
+        """Of each GPU the place of its best offer, those that fit first, then by how little they miss."""
+        both = np.concatenate([self.best_first, self.others])
+        return both[np.sort(np.unique(self.question.market.values("gpu_code")[both], return_index=True)[1])]
+
+    @cached_property
     def by_gpu(self) -> pd.DataFrame:
         """Of each GPU the best offer, those that fit first, then by how little they miss."""
-        both = np.concatenate([self.best_first, self.others])
-        first = np.sort(np.unique(self.question.market.values("gpu_code")[both], return_index=True)[1])
-        return self.rows.table(both[first])
+        return self.rows.table(self.each_gpu)
 
     def top(self, most: int) -> pd.DataFrame:
         """The first rows of the ranking, or where nothing fits of the rejected."""

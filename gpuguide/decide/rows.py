@@ -84,18 +84,38 @@ class Rows:
         total: Floats = np.broadcast_to(cost.total, (len(BANDS), len(offers)))[TYPICAL]
         return total
 
-    def _columns(self, offers: Index) -> Columns:
-        fit, place, market = self.found.fit, self.place[offers], self.market.at(offers)
-        cost, reads = price(self.question, self.found, place, market)
-        columns: dict[str, Any] = {name: market.values(name) for name in (*PLACE, "usd_per_hour")}
-        columns["providers"] = providers_of(self.market, offers)
-        columns["fit"] = VERDICTS[fit.verdict[place]]
-        columns["plan"] = self._plans(place)
-        for part in PARTS:
-            columns[f"memory_{part}_bytes"] = spread(getattr(fit.memory, part), len(fit.shape))[TYPICAL, place]
+    def fitted(self, offers: Index) -> Columns:
+        """Of the given offers only what fills their memory, and whether it fits: a picture of that needs no prices."""
+        return Columns(self._placed(offers) | self._verdicts(offers) | self._memory(offers))
+
+    def outlined(self, offers: Index) -> Columns:
+        """Of the given offers only time and cost, for pictures of hundreds."""
+        cost, _ = price(self.question, self.found, self.place[offers], self.market.at(offers))
+        columns = self._placed(offers) | bands("hours_{}", cost.wall_hours) | bands("cost_total_{}_usd", cost.total)
+        if "tpot_s" in self.found.banded:
+            columns |= bands("tpot_s_{}", self.found.banded["tpot_s"][:, self.place[offers]])
+        return Columns(columns | {"pareto": self.on_front[offers]})
+
+    def _placed(self, offers: Index) -> dict[str, NDArray[Any]]:
+        market = self.market.at(offers)
+        return {name: market.values(name) for name in (*PLACE, "usd_per_hour")}
+
+    def _verdicts(self, offers: Index) -> dict[str, NDArray[Any]]:
+        return {"fit": VERDICTS[self.found.fit.verdict[self.place[offers]]]}
+
+    def _memory(self, offers: Index) -> dict[str, NDArray[Any]]:
+        fit, place = self.found.fit, self.place[offers]
+        columns = {
+            f"memory_{part}_bytes": spread(getattr(fit.memory, part), len(fit.shape))[TYPICAL, place] for part in PARTS
+        }
         columns |= bands("memory_total_{}_bytes", flat(fit.memory.total)[:, place])
-        columns["usable_bytes"] = fit.usable_bytes[place]
-        columns["missing_bytes"] = fit.missing_bytes[place]
+        return columns | {"usable_bytes": fit.usable_bytes[place], "missing_bytes": fit.missing_bytes[place]}
+
+    def _columns(self, offers: Index) -> Columns:
+        place, market = self.place[offers], self.market.at(offers)
+        cost, reads = price(self.question, self.found, place, market)
+        columns = self._placed(offers) | {"providers": providers_of(self.market, offers)}
+        columns |= self._verdicts(offers) | {"plan": self._plans(place)} | self._memory(offers)
         for quantity, values in self.found.banded.items():
             columns |= bands(f"{quantity}_{{}}", values[:, place])
         for quantity, typical in self.found.single.items():

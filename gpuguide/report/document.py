@@ -179,7 +179,7 @@ class Report:
         """Memory by part, and on every kind of GPU."""
         decision, text = self.decision, self.text
         parts: list[Html | dict[str, Any]] = [tables.memory_table(decision, text), tables.plan_list(decision, text)]
-        if not decision.by_gpu.empty:
+        if len(decision.each_gpu):
             figure = figures.memory_by_gpu(_with_fewer_gpus(decision), text)
             parts.append({key: value for key, value in figure.items() if key != "turn"})
         return Section("memory", text, *parts)
@@ -266,12 +266,12 @@ class Report:
 
 def _with_fewer_gpus(decision: Decision) -> Decision:
     """The decision with only as many kinds of GPU as fit one page: the best, and every so many of the rest."""
-    table = decision.by_gpu
-    if len(table) <= MOST_GPUS:
+    each = decision.each_gpu
+    if len(each) <= MOST_GPUS:
         return decision
-    rest = np.linspace(FIRST_GPUS, len(table) - 1, MOST_GPUS - FIRST_GPUS).round().astype(int)
+    rest = np.linspace(FIRST_GPUS, len(each) - 1, MOST_GPUS - FIRST_GPUS).round().astype(int)
     few = copy.copy(decision)
-    vars(few)["by_gpu"] = table.iloc[[*range(FIRST_GPUS), *np.unique(rest)]]
+    vars(few)["each_gpu"] = each[[*range(FIRST_GPUS), *np.unique(rest)]]
     return few
 
 

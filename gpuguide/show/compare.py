@@ -65,7 +65,7 @@ def table(entries: Sequence[Entry], text: Text) -> Html:
     """One column a scenario, one row a figure."""
     if not entries:
         return empty(text("compare.empty"))
-    bests = [entry.decision.best for entry in entries]
+    bests = [entry.decision.first for entry in entries]
     said = names(entries, text)
     heads = [
         join(
@@ -123,9 +123,9 @@ def memory(entries: Sequence[Entry], text: Text) -> Figure:
 def cost(entries: Sequence[Entry], text: Text) -> Figure:
     """Cost of each scenario's best offer, by parts."""
     rows = [
-        entry.decision.best.to_dict() | {"provider": name}
+        entry.decision.first | {"provider": name}
         for name, entry in zip(names(entries, text), entries, strict=True)
-        if entry.decision.best is not None
+        if entry.decision.first is not None
     ]
     frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=_COLUMNS)
     return figures.cost_bars(frame, text, title=text("chart.run_cost"), count=max(len(rows), 3), between="<br>")

@@ -50,9 +50,9 @@ class Bill:
 
 def bill(decision: Decision, text: Text) -> Bill | None:
     """The bill of the best offer; None where nothing fits."""
-    if decision.best is None:
+    best = decision.first
+    if best is None:
         return None
-    best = {str(key): value for key, value in decision.best.items()}
     usd = {part: float(best[f"cost_{part}_usd"]) for part in figures.COST_PARTS}
     least = float(best.get("minimum_charge_usd") or 0.0)
     usd["minimum"], usd["rounding"] = least, usd["rounding"] - least

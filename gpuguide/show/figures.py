@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuguide.columns import Columns
 from gpuguide.show.theme import FONT, token
 from gpuguide.text import SEPARATORS, Text
 from gpuguide.units import DAY, GIB, HOUR, MINUTE
@@ -66,20 +68,21 @@ def memory_by_gpu(decision: Decision, text: Text) -> Figure:
 
     GPUs stand in the order of their usable memory, so that rows keep their places while a control moves.
     """
-    rows = decision.by_gpu.sort_values(["usable_bytes", "gpu"], kind="stable")
-    usable, total = _column(rows, "usable_bytes") / GIB, _column(rows, "memory_total_typical_bytes") / GIB
-    machines = zip(rows["gpu"], rows["gpus"], strict=True)
+    rows = decision.rows.fitted(decision.each_gpu)
+    rows = rows.at(np.lexsort([rows.values("gpu").astype(str), rows.numbers("usable_bytes")]))
+    usable, total = rows.numbers("usable_bytes") / GIB, rows.numbers("memory_total_typical_bytes") / GIB
+    machines = zip(rows.values("gpu"), rows.values("gpus"), strict=True)
     labels = [f"{gpu} ×{gpus:.0f}" if gpus > 1 else str(gpu) for gpu, gpus in machines]
-    parts = {part: _column(rows, f"memory_{part}_bytes") / GIB for part in MEMORY_PARTS}
+    parts = {part: rows.numbers(f"memory_{part}_bytes") / GIB for part in MEMORY_PARTS}
     data = stacked(text, "part", parts, labels, unit="GiB")
     data.append(
         {
             "type": "scatter", "mode": "markers", "name": text("chart.usable"), "x": plain(usable), "y": labels,
             "marker": {
                 "symbol": "line-ns", "size": ROW_HEIGHT - 6, "color": token("limit"),
-                "line": {"width": 3, "color": [token(fit) for fit in rows["fit"]]},
+                "line": {"width": 3, "color": [token(fit) for fit in rows.values("fit")]},
             },
-            "text": [text(f"fit.{fit}") for fit in rows["fit"]],
+            "text": [text(f"fit.{fit}") for fit in rows.values("fit")],
             "hovertemplate": f"%{{y}}: %{{text}}<br>{text('chart.usable')}: %{{x:.3~f}} GiB<extra></extra>",
         }
     )  # fmt: skip
@@ -87,14 +90,13 @@ def memory_by_gpu(decision: Decision, text: Text) -> Figure:
     most = max(min(float(np.nanmax(total, initial=1.0)), BEYOND * largest), largest) * 1.04
     layout = layout_of(text, height=_height(len(rows)), rows=labels)
     layout["xaxis"] |= {"title": {"text": text("chart.gib_per_gpu")}, "range": [0, round(most, 2)]}
-    label = text("chart.memory_label", fits=int((rows["fit"] != "no").sum()), all=len(rows))
+    label = text("chart.memory_label", fits=int((rows.values("fit") != "no").sum()), all=len(rows))
     return figure(data, layout, label) | {"turn": {"from": TURN_FROM, "height": 420}}
 
 
 def memory_of_variants(variants: Sequence[tuple[str, Decision]], text: Text) -> Figure:
     """The same model under several jobs, side by side: memory of the best plan on one GPU of each."""
-    tops = [(name, decision.top(1)) for name, decision in variants]
-    known = [(name, top.iloc[0]) for name, top in tops if not top.empty]
+    known = [(name, row) for name, decision in variants if (row := decision.nearest) is not None]
     labels = [f"{name}<br>{machine_name(row['gpu'], row['gpus'], row['nodes'])}" for name, row in known]
     parts = {part: np.array([row[f"memory_{part}_bytes"] for _, row in known]) / GIB for part in MEMORY_PARTS}
     layout = layout_of(text, height=_height(len(labels), row=44), rows=labels)
@@ -109,18 +111,19 @@ def memory_of_variants(variants: Sequence[tuple[str, Decision]], text: Text) -> 
 
 def cost_of_offers(decision: Decision, text: Text, count: int = 10) -> Figure:
     """What the best offers cost for the whole job, by parts, with the range of the estimate."""
-    rows = best_rows(decision).head(count)
+    rows = best_rows(decision, count)
     return cost_bars(rows, text, title=cost_title(decision, text), count=count)
 
 
-def cost_bars(rows: pd.DataFrame, text: Text, *, title: str, count: int, between: str = " · ") -> Figure:
+def cost_bars(rows: Columns | pd.DataFrame, text: Text, *, title: str, count: int, between: str = " · ") -> Figure:
     """Rows of a ranking as bars of cost, by parts; `between` parts who from what in a label, '<br>' for long names."""
+    rows = Columns.of(rows)
     named = zip(_providers(rows, text), _machines(rows), strict=True)
     labels = _distinct([f"{provider}{between}{machine}" for provider, machine in named])
     rate = float(text.currency_per_usd or 1.0)
-    parts = {part: _column(rows, f"cost_{part}_usd") * rate for part in COST_PARTS}
+    parts = {part: rows.numbers(f"cost_{part}_usd") * rate for part in COST_PARTS}
     data = stacked(text, "cost", parts, labels, unit=text.currency)
-    low, mid, high = (_column(rows, f"cost_total_{band}_usd") * rate for band in ("low", "typical", "high"))
+    low, mid, high = (rows.numbers(f"cost_total_{band}_usd") * rate for band in ("low", "typical", "high"))
     data.append(
         {
             "type": "scatter", "mode": "markers", "name": text("chart.range"), "x": plain(mid), "y": labels,
@@ -144,24 +147,25 @@ def cost_title(decision: Decision, text: Text) -> str:
     return text(key, currency=text.currency)
 
 
-def best_rows(decision: Decision, count: int = SHOWN) -> pd.DataFrame:
+def best_rows(decision: Decision, count: int = SHOWN) -> Columns:
     """The first rows of the ranking, made once for all that show them; empty where nothing fits."""
-    made: dict[int, pd.DataFrame] = vars(decision).setdefault("_best_rows", {})
-    if count not in made:
-        made[count] = decision.top(count if len(decision.best_first) else 0)
-    return made[count]
+    return decision.rows.columns(decision.best_first[: max(count, SHOWN)]).at(
+        np.arange(len(decision.best_first))[:count]
+    )
 
 
 def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
     """Time against cost of everything that fits; the front holds offers that no other beats in both."""
-    rows = best_rows(decision, count)
+    rows = decision.rows.outlined(decision.best_first[:count])
     serving = decision.scenario.workload == "serve"
-    time = _column(rows, "tpot_s_typical") if serving else _column(rows, "hours_typical") * HOUR
-    cost = _column(rows, "cost_total_typical_usd") * float(text.currency_per_usd or 1.0)
-    front = rows["pareto"].to_numpy(dtype=bool)
+    time = rows.numbers("tpot_s_typical") if serving else rows.numbers("hours_typical") * HOUR
+    cost = rows.numbers("cost_total_typical_usd") * float(text.currency_per_usd or 1.0)
+    front = rows.values("pareto")
+    lasting, costing = cache(text.duration), cache(_money(text))  # many offers are the same machine
+    machines = zip(*(rows.values(name).tolist() for name in ("provider", "gpu", "gpus", "nodes")), strict=True)
     said = [
-        f"{provider} · {machine}<br>{text.duration(seconds)} · {_money(text)(amount)}"
-        for provider, machine, seconds, amount in zip(_providers(rows, text), _machines(rows), time, cost, strict=True)
+        f"{text.name('option.providers', name)} · {machine_name(*machine)}<br>{lasting(seconds)} · {costing(amount)}"
+        for (name, *machine), seconds, amount in zip(machines, time.tolist(), cost.tolist(), strict=True)
     ]
     data = []
     for name, chosen, colour in (("chart.others", ~front, "faded"), ("chart.front", front, "series")):
@@ -187,9 +191,12 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
 
 def step_time(decision: Decision, text: Text, count: int = 10) -> Figure:
     """Where the time of one step goes on the best machines: work, links, bubbles."""
-    rows = best_rows(decision, 300).drop_duplicates(["gpu", "gpus", "nodes"]).head(count)
+    best = decision.best_first[:300]
+    seen = zip(*(decision.rows.market.at(best).values(name).tolist() for name in ("gpu", "gpus", "nodes")), strict=True)
+    first = {machine: place for place, machine in reversed(list(enumerate(seen)))}  # the best offer of each machine
+    rows = decision.rows.columns(best[sorted(first.values())[:count]])
     labels = _machines(rows)
-    parts = {part: _column(rows, part) for part in STEP_PARTS if part in rows}
+    parts = {part: rows.numbers(part) for part in STEP_PARTS if part in rows}
     data = stacked(text, "step", parts, labels, unit="s", colours=STEP_PARTS)
     layout = layout_of(text, height=_height(max(len(rows), count), row=34), rows=labels)
     layout["xaxis"] |= {
@@ -339,12 +346,13 @@ def log_axis(values: Any, said: Callable[[float], str], ticks: Sequence[float] |
     return {"type": "log", "tickvals": kept, "ticktext": [said(tick) for tick in kept]}
 
 
-def _machines(rows: pd.DataFrame) -> list[str]:
-    return [machine_name(*row) for row in zip(rows["gpu"], rows["gpus"], rows["nodes"], strict=True)]
+def _machines(rows: Columns) -> list[str]:
+    sizes = (rows.values(name).tolist() for name in ("gpu", "gpus", "nodes"))
+    return [machine_name(*size) for size in zip(*sizes, strict=True)]
 
 
-def _providers(rows: pd.DataFrame, text: Text) -> list[str]:
-    return [text.name("option.providers", name) for name in rows["provider"]]
+def _providers(rows: Columns, text: Text) -> list[str]:
+    return [text.name("option.providers", name) for name in rows.values("provider")]
 
 
 def machine_name(gpu: str, gpus: float, nodes: float) -> str:
@@ -360,10 +368,6 @@ def _distinct(labels: Sequence[str]) -> list[str]:
         seen[label] = seen.get(label, 0) + 1
         kept.append(label + "\u200b" * (seen[label] - 1))
     return kept
-
-
-def _column(rows: pd.DataFrame, name: str) -> Floats:
-    return rows[name].to_numpy(dtype=np.float64)
 
 
 def plain(values: Any) -> list[float | None]:

@@ -26,19 +26,20 @@ ROOFS = 6
 
 def roofline(decision: Decision, text: Text) -> Figure:
     """Arithmetic per byte against rate: the roof of each card, and where this job sits under it."""
-    rows = decision.by_gpu
+    rows = decision.rows.columns(decision.each_gpu)
     if "intensity_flop_per_byte" in rows:
-        rows = rows[(rows["fit"] != "no") & np.isfinite(rows["intensity_flop_per_byte"])].head(ROOFS)
+        known = (rows.values("fit") != "no") & np.isfinite(rows.numbers("intensity_flop_per_byte"))
+        rows = rows.at(np.flatnonzero(known)[:ROOFS])
     else:
-        rows = rows[:0]
+        rows = rows.at(np.arange(0))
     intensity, ridges = np.ones(1), np.ones(1)
     if len(rows):
-        intensity = rows["intensity_flop_per_byte"].to_numpy(float)
-        ridges = (rows["peak_flops_per_s"] / rows["memory_bandwidth_bytes_per_s"]).to_numpy(float)
+        intensity = rows.numbers("intensity_flop_per_byte")
+        ridges = rows.numbers("peak_flops_per_s") / rows.numbers("memory_bandwidth_bytes_per_s")
     left, right = min(intensity.min(), ridges.min()) / 4, max(intensity.max(), ridges.max()) * 4
     data: list[dict[str, Any]] = []
     reached: list[float] = []
-    for (colour, dash), row, ridge in zip(figures.SERIES * 2, rows.to_dict("records"), ridges, strict=False):
+    for (colour, dash), row, ridge in zip(figures.SERIES * 2, rows.records(), ridges, strict=False):
         peak, bandwidth = row["peak_flops_per_s"], row["memory_bandwidth_bytes_per_s"]
         name = machine_name(row["gpu"], row["gpus"], row["nodes"])
         share = row["achieved_flops_per_s"] / peak
@@ -71,7 +72,7 @@ def roofline(decision: Decision, text: Text) -> Figure:
 
 def energy_list(decision: Decision, text: Text) -> Html:
     """Electricity and greenhouse gas of the best offer's run, or of a month of serving, with their ranges."""
-    best = decision.best
+    best = decision.first
     if best is None:
         return empty(text("table.nothing_fits"))
     items = []
@@ -88,7 +89,8 @@ def limits_table(decision: Decision, text: Text) -> Html:
         table = limits(decision.question)
     except NotModelled:
         return empty(text("table.no_limits"))
-    table = table[table["gpu"].isin(decision.by_gpu["gpu"])] if len(decision.by_gpu) else table
+    shown = decision.rows.market.at(decision.each_gpu).values("gpu")
+    table = table[table["gpu"].isin(shown)] if len(shown) else table
     table = table.sort_values("max_batch", key=lambda most: most < 1, kind="stable")  # what holds nothing comes last
     columns = [
         Column("table.gpu", [str(gpu) for gpu in table["gpu"]]),

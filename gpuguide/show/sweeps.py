@@ -23,13 +23,13 @@ PRICING = ("on_demand", "spot", "reserved")
 
 def across_context(ask: Ask, decision: Decision, text: Text) -> Figure:
     """Memory of one GPU against the longest context, on the machine that is best now."""
-    best, here = decision.best, float(decision.scenario.max_context or 8192)
+    best, here = decision.first, float(decision.scenario.max_context or 8192)
     most = decision.question.model.max_context if hasattr(decision.question.model, "max_context") else None
     contexts = _powers(here / 8, min(here * 8, most or here * 8))
     pinned = _pinned(best)
     answers = [_try(ask, {"max_context": int(size), **_within(decision, size), **pinned}) for size in contexts]
     # What does not fit is drawn too: the place where the line crosses is the answer.
-    rows = [None if answer is None or (top := answer.top(1)).empty else top.iloc[0] for answer in answers]
+    rows = [None if answer is None else answer.nearest for answer in answers]
     need = [math.nan if row is None else row["memory_total_typical_bytes"] / GIB for row in rows]
     series = {text("chart.need"): (contexts, need)}
     if best is not None:
@@ -125,7 +125,7 @@ def across_interval(ask: Ask, decision: Decision, text: Text) -> Figure:
     best_s = 1800.0 if row is None or not row["checkpoint_interval_s"] > 0 else float(row["checkpoint_interval_s"])
     seconds = [best_s * 2.0**power for power in range(-4, 5)]
     rows = [
-        _first(_try(ask, {"checkpoint_interval_s": round(value, 1), **_pinned(decision.best)})) for value in seconds
+        _first(_try(ask, {"checkpoint_interval_s": round(value, 1), **_pinned(decision.first)})) for value in seconds
     ]
     cost = [
         math.nan if row is None else row["cost_total_typical_usd"] * float(text.currency_per_usd or 1) for row in rows
@@ -184,9 +184,7 @@ def _try(ask: Ask, change: Mapping[str, Any]) -> Decision | None:
 
 def _first(decision: Decision | None) -> dict[str, Any] | None:
     """The best row as plain values; None where nothing fits."""
-    return (
-        None if decision is None or decision.best is None else {str(key): value for key, value in decision.best.items()}
-    )
+    return None if decision is None else decision.first
 
 
 __all__: Sequence[str] = ["across_context", "across_load", "across_sessions", "across_sizes", "price_forms"]

@@ -19,6 +19,7 @@ from gpuguide.text import Text
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gpuguide.columns import Columns
     from gpuguide.decide.decision import Decision
 
 COSTS = ("cost_total_low_usd", "cost_total_typical_usd", "cost_total_high_usd")
@@ -79,13 +80,13 @@ def ranking_table(decision: Decision, text: Text, rows: int = SHOWN) -> Html:
         Column("table.as_of", [_age(text, *row) for row in _rows(table, "as_of", "age_days", "source")]),
     ]
     return html_table(
-        text, caption=caption, columns=columns, row_class=["front" if best else "" for best in table["pareto"]]
+        text, caption=caption, columns=columns, row_class=["front" if best else "" for best in table.values("pareto")]
     )
 
 
-def _work_columns(decision: Decision, table: pd.DataFrame, text: Text) -> list[Column]:
+def _work_columns(decision: Decision, table: Columns, text: Text) -> list[Column]:
     if decision.scenario.workload == "serve":
-        million = [text.money(value) for value in table["usd_per_million_tokens"]]
+        million = [text.money(value) for value in table.values("usd_per_million_tokens").tolist()]
         speed = [
             join([text.number(rate), tag("small", text("table.each_token", time=text.duration(seconds)))])
             for rate, seconds in _rows(table, "tokens_per_s_typical", "tpot_s_typical")
@@ -94,9 +95,9 @@ def _work_columns(decision: Decision, table: pd.DataFrame, text: Text) -> list[C
             Column("table.tokens_per_s", speed, number=True),
             Column("table.per_million", million, number=True),
         ]
-    time = [Column("table.time", [text.hours(value) for value in table["hours_typical"]], number=True)]
+    time = [Column("table.time", [text.hours(value) for value in table.values("hours_typical").tolist()], number=True)]
     if decision.scenario.is_media:
-        thousand = [text.money(value) for value in table["usd_per_1000_items"]]
+        thousand = [text.money(value) for value in table.values("usd_per_1000_items").tolist()]
         time.append(Column("table.per_thousand", thousand, number=True))
     return time
 
@@ -121,7 +122,7 @@ def memory_table(decision: Decision, text: Text) -> Html:
         Column("table.most", [text.gib(band[2]) for band in bands.values()], number=True),
         Column("table.share", [text.percent(band[1] / whole) for band in bands.values()], number=True),
     ]
-    best = decision.best
+    best = decision.first
     caption = text("table.memory_caption_none")
     if best is not None:
         caption = text("table.memory_caption", machine=f"{int(best['gpus'])}× {best['gpu']}")
@@ -159,7 +160,7 @@ ALONE = {
 
 def plan_list(decision: Decision, text: Text) -> Html:
     """The plan behind the best offer, only what differs from one plain GPU."""
-    best = decision.best
+    best = decision.first
     if best is None:
         return empty(text("table.no_plan"))
     plan: Mapping[str, Any] = best["plan"]
@@ -199,8 +200,8 @@ def badge(text: Text, fit: str) -> Html:
     return tag("span", text(f"fit.{fit}"), class_=f"gg-badge {fit}")
 
 
-def _rows(table: pd.DataFrame, *columns: str) -> Iterable[tuple[Any, ...]]:
-    return zip(*(table[column] for column in columns), strict=True)
+def _rows(table: Columns, *columns: str) -> Iterable[tuple[Any, ...]]:
+    return zip(*(table.values(column).tolist() for column in columns), strict=True)
 
 
 def _machine(text: Text, gpu: str, gpus: float, nodes: float, instance_type: str, providers: float) -> Html:

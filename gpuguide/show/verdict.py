@@ -56,15 +56,15 @@ def machine(row: Any) -> str:
 
 def verdict_box(decision: Decision, text: Text) -> Html:
     """The sentence as the page shows it, marked by how good the news is."""
-    best = decision.best
+    best = decision.first
     state = "no" if best is None else str(best["fit"])
     return tag("p", badge(text, state), " ", verdict(decision, text), class_=f"gg-verdict {state}")
 
 
 def tiles(decision: Decision, text: Text) -> Html:
     """Four figures under the verdict."""
-    best = decision.best
-    row = best if best is not None else None if decision.by_gpu.empty else decision.by_gpu.iloc[0]
+    best = decision.first
+    row = decision.nearest
     serving = decision.scenario.workload == "serve"
     where = "" if row is None else machine(row)
     items = [

@@ -1,10 +1,12 @@
 """Tables, sentences and lists: escaped, complete, and the figures of the decision."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
 
+from gpuguide.columns import words
 from gpuguide.show import remedies, tables, verdict
 from gpuguide.show.html import Html, join, tag
 from gpuguide.text import Text
@@ -54,16 +56,15 @@ def test_everything_is_whole_html_with_words(draw, case, language, decision_of):
 def test_names_from_tables_are_escaped(decision_of):
     """A price list could write into the page."""
     decision = decision_of("serve")
-    hostile = decision.top(3).assign(provider="<script>alert(1)</script>", source='"><img src=x>')
-
-    class Seen:
-        scenario, best_first = decision.scenario, decision.best_first
-
-        @staticmethod
-        def top(most):
-            return hostile.head(most)
-
-    shown = tables.ranking_table(Seen(), Text("en"))
+    count = len(decision.question.market)
+    hostile = decision.question.market.but(
+        provider=words(["<script>alert(1)</script>"] * count), source=words(['"><img src=x>'] * count)
+    )
+    written = replace(
+        decision, rows=replace(decision.rows, question=replace(decision.question, market=hostile), _made={})
+    )
+    shown = tables.ranking_table(written, Text("en"))
+    assert "alert(1)" in shown
     assert "<script>" not in shown
     assert "<img" not in shown
 
