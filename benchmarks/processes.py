@@ -21,13 +21,12 @@ from pathlib import Path
 from measured import ROOT, environment, save, summary
 
 GPUGUIDE = [sys.executable, "-m", "gpuguide"]
+NEEDED, OWN = "import numpy; from pydantic import BaseModel", "from gpuguide import decide, load_catalog"
 COMMANDS: dict[str, list[str]] = {
     "python -c pass": [sys.executable, "-c", "pass"],
-    "import numpy, pandas, pydantic": [sys.executable, "-c", "import numpy, pandas, pydantic"],
-    "import numpy, pandas; from pydantic import BaseModel": [
-        sys.executable, "-c", "import numpy, pandas; from pydantic import BaseModel",
-    ],
-    "import gpuguide": [sys.executable, "-c", "import gpuguide"],
+    "import pandas": [sys.executable, "-c", "import pandas"],
+    NEEDED: [sys.executable, "-c", NEEDED],
+    OWN: [sys.executable, "-c", OWN],
     "gpuguide --help": [*GPUGUIDE, "--help"],
     "gpuguide decide --set workload=lora": [*GPUGUIDE, "decide", "--set", "workload=lora"],
     "gpuguide decide --set workload=lora --csv": [*GPUGUIDE, "decide", "--set", "workload=lora", "--csv"],

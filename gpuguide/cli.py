@@ -6,7 +6,10 @@ Exit status: 0 answered ("nothing fits" is an answer), 2 wrong input (one senten
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import copy
+import gc
 import importlib
 import io
 import json
@@ -22,7 +25,6 @@ from gpuguide.commands.across import across, print_across
 from gpuguide.commands.calibration import print_cross_validation
 from gpuguide.commands.own import Assumed, catalog_with, use_everywhere
 from gpuguide.errors import GuideError, short
-from gpuguide.spec.link import ADDRESS, link_of
 
 app = typer.Typer(
     help="Decide which cloud GPU to rent for a model, and what it will really cost.",
@@ -30,6 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    callback=lambda: None,  # keeps a command that is alone under its name
 )
 
 ScenarioFile = Annotated[
@@ -57,8 +60,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign must not end the answer
+    _start_quickly()
+    words = sys.argv[1:] or ["--help"]
     try:
-        status = app(args=sys.argv[1:] or ["--help"], prog_name="gpuguide", standalone_mode=False)
+        status = _commands(words[0])(args=words, prog_name="gpuguide", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
         _fail(f"{short(error.format_message(), 300).rstrip('.')}; see {_command(error)} --help", 2)
@@ -81,6 +86,25 @@ def main() -> None:
             raise
         _fail(f"our fault: {type(error).__name__}: {error}; set GPUGUIDE_DEBUG=1 to see where", 1)
     raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _start_quickly() -> None:
+    """Leave out what takes a third of the time of an answer and serves none."""
+    # One answer makes 100,000 objects, nearly all of which stay: looking through them for garbage finds nothing.
+    gc.set_threshold(500_000)
+    atexit.register(gc.freeze)  # nor does it at the end
+    # Looking for plug-ins of pydantic reads the files of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+def _commands(word: str) -> typer.Typer:
+    """All commands, or the one that is asked for by name: reading the options of the others takes a while."""
+    asked = [info for info in app.registered_commands if word == (info.name or getattr(info.callback, "__name__", ""))]
+    if not asked:
+        return app
+    alone = copy.copy(app)
+    alone.registered_commands = asked
+    return alone
 
 
 def _command(error: Any) -> str:
@@ -131,6 +155,8 @@ def decide(
     for one in asked:
         question = catalog.resolve(one)
         if link:
+            from gpuguide.spec.link import ADDRESS, link_of
+
             typer.echo(link_of(one, ADDRESS))
             continue
         decision = answer(question)
@@ -218,10 +244,11 @@ def model(
 
     Example: `gpuguide model llama-3.1-8b`
     """
-    from gpuguide.catalog.catalog import load_catalog
+    from gpuguide.catalog.models import Models
+    from gpuguide.catalog.package import data_folder
     from gpuguide.catalog.source import facts, read_model
 
-    known = facts(read_model(source, load_catalog().models))
+    known = facts(read_model(source, Models(data_folder())))
     if as_json:
         _print_json(known)
     else:

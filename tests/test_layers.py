@@ -60,11 +60,22 @@ def test_a_plain_import_is_light() -> None:
         "transformers",
         "voila",
     ]
-    code = f"import sys, gpuguide; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys; from gpuguide import *; print([name for name in {heavy} if name in sys.modules])"
 
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert result.stdout.strip() == "[]"
+
+
+def test_the_function_is_never_hidden_by_the_subpackage() -> None:
+    """`decide` is both; a plain import imports neither, so that help is there at once."""
+    code = "import sys, gpuguide; print(any(name in sys.modules for name in ('numpy', 'pydantic', 'typer')))"
+    code += "; import gpuguide.decide.rank; from gpuguide import decide; print(callable(decide), *dir(gpuguide))"
+
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert printed[:2] == ["False", "True"]
+    assert set(gpuguide.__all__) <= set(printed)
 
 
 @pytest.mark.parametrize(

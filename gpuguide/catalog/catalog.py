@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuguide.catalog import media, offers, resolve, shapes
+from gpuguide.catalog import offers, resolve, shapes
 from gpuguide.catalog.formats import assumptions_from_table, rows_by_name
 from gpuguide.catalog.gpus import gpus_from_table
 from gpuguide.catalog.listing import listed, spelling
 from gpuguide.catalog.models import Models
-from gpuguide.catalog.own import VARIABLE, with_assumptions
 from gpuguide.catalog.package import data_folder, read_columns
 from gpuguide.catalog.typical import with_architecture_keys
 from gpuguide.columns import Columns
@@ -46,6 +45,8 @@ MACHINES = {
 """Numbers of machines tried when the scenario does not say."""
 COUNT = f"give a whole number from 1 to {MOST_GPUS:,}"
 FABRIC = "give a rate above zero, in Gbit/s"
+OWN_ASSUMPTIONS = "GPUGUIDE_ASSUMPTIONS"
+"""Environment variable that names a file of assumptions for a whole process and its kernels, as `gpuguide app` does."""
 MOST_MARKETS = 64
 """Markets of some number of machines that are kept, about 2 MB each; a sweep over sizes asks for many. [-]"""
 
@@ -203,10 +204,11 @@ class Catalog:
             raise InvalidScenario("currency", scenario.currency, "give its exchange rate too, currency_per_usd")
         found = self._model(scenario)
         job: TrainingJob | ServingJob | MediaJob
-        if scenario.is_media:
-            scenario, job = media.media(scenario, resolve.media_model(found, scenario), self)
-        elif scenario.is_training and isinstance(found, MediaModel):
-            scenario, job = media.media_training(scenario, found, self)
+        if scenario.is_media or (scenario.is_training and isinstance(found, MediaModel)):
+            from gpuguide.catalog import media
+
+            make = media.media if scenario.is_media else media.media_training
+            scenario, job = make(scenario, resolve.media_model(found, scenario), self)
         elif scenario.is_training:
             scenario, job = resolve.training(scenario, resolve.language_model(found, scenario), self)
         else:
@@ -296,8 +298,12 @@ def load_catalog(folder: Path | str | None = None) -> Catalog:
 @lru_cache(maxsize=4)
 def _loaded(folder: Path | None, today: date) -> Catalog:
     """What a server reads in the evening counts the age of prices wrongly the next morning."""
-    own = os.environ.get(VARIABLE)
-    return with_assumptions(Catalog(folder, today), Path(own)) if own else Catalog(folder, today)
+    catalog, own = Catalog(folder, today), os.environ.get(OWN_ASSUMPTIONS)
+    if not own:
+        return catalog
+    from gpuguide.catalog.own import with_assumptions
+
+    return with_assumptions(catalog, Path(own))
 
 
 def shown_name(name: str) -> str:

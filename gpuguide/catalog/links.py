@@ -205,12 +205,20 @@ def pcie_curve() -> Floats:
     for place in range(3):
         sweeps = [np.array(sorted(points)) for points in hosts[place].values()]
         tops = np.array([sweep[-1, 1] for sweep in sweeps])
-        kept = tops >= SLOW_HOST * np.median(tops)
+        kept = tops >= SLOW_HOST * _median(tops)
         whole = [sweep[:, 1] for sweep, good in zip(sweeps, kept, strict=True) if good and len(sweep) == 4]
-        shape = np.median([shares / shares[-1] for shares in whole], axis=0)
-        latency = float(np.nanmedian(np.concatenate([sweep[:, 2] for sweep in sweeps]))) * 1e-6
-        curves.append([_at_latency(latency, float(RANKS[place])), *(shape * np.median(tops[kept]))])
+        shape = _median(np.array([shares / shares[-1] for shares in whole]))
+        latencies = np.concatenate([sweep[:, 2] for sweep in sweeps])
+        latency = float(_median(latencies[~np.isnan(latencies)])) * 1e-6
+        curves.append([_at_latency(latency, float(RANKS[place])), *(shape * _median(tops[kept]))])
     return np.array([*curves, curves[-1]])
+
+
+def _median(values: Floats) -> Floats:
+    """Along the first axis; numpy's own brings masked arrays along, which take longer to import than all of this."""
+    ordered = np.sort(values, axis=0)
+    middle: Floats = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0
+    return middle
 
 
 def _scaled(measured: Floats, scale: float, growth: float) -> Floats:

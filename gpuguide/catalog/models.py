@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,18 @@ class Models:
             raise DataError(FILE, None, None, f"cannot be read ({error})") from None
         self._entries: dict[str, dict[str, Any]] = dict(zip(_short_names(entries), entries, strict=True))
         self._built: dict[str, Model | MediaModel] = {}
-        self._aliases: dict[Key, str] = {}
+
+    @cached_property
+    def _aliases(self) -> dict[Key, str]:
+        aliases: dict[Key, str] = {}
+        spelled = {name: _spellings(name, entry["id"]) for name, entry in self._entries.items()}
         # The most exact spelling of any model goes before a shortened spelling of another.
         for level in range(4):
-            for name, entry in self._entries.items():
-                self._aliases.setdefault(_spellings(name, entry["id"])[level], name)
+            for name, spellings in spelled.items():
+                aliases.setdefault(spellings[level], name)
         for family, name in _families(self._entries).items():
-            self._aliases.setdefault(family, name)
+            aliases.setdefault(family, name)
+        return aliases
 
     @property
     def ids(self) -> list[str]:
@@ -91,6 +97,8 @@ class Models:
 
     def find(self, name: str) -> str | None:
         """Short name of the one model that the given name can mean, or None."""
+        if name in self._entries:
+            return name
         if len(name) > 200:
             return None
         plain = name.strip().rpartition("/")[2]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from gpuguide.spec.assumptions import Assumptions
 
 Band = tuple[float, float, float]
-VARIABLE = "GPUGUIDE_ASSUMPTIONS"
-"""Environment variable that names such a file for a whole process and its kernels, as `gpuguide app` sets it."""
 ENDS = ("low", "typical", "high")
 MOST_BYTES = 1_000_000
 

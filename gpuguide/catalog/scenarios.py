@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuguide.errors import DataError, InvalidScenario
-from gpuguide.spec.link import is_link, values_of
 from gpuguide.spec.scenario import Scenario
 
 MOST_BYTES = 10_000_000
@@ -44,6 +43,8 @@ def read_rows(source: str | None, overrides: Iterable[str] = ()) -> list[dict[st
     changes = dict(_key_and_value(word) for word in overrides)
     rows: list[Mapping[str, Any]] = [{}]
     if source is not None:
+        from gpuguide.spec.link import is_link, values_of
+
         is_file = os.path.exists(source)  # noqa: PTH110 - of too long a name it says no, where Path.exists raises
         rows = [values_of(source)] if is_link(source) and not is_file else _rows(source)
     return [{**row, **changes} for row in rows]

@@ -19,20 +19,23 @@ Assumed = Annotated[
 def catalog_with(assumptions: Path | None) -> Catalog:
     """The shipped catalog, with the user's own assumptions where given."""
     from gpuguide.catalog.catalog import load_catalog
-    from gpuguide.catalog.own import with_assumptions
 
     catalog = load_catalog()
-    return catalog if assumptions is None else with_assumptions(catalog, assumptions)
+    if assumptions is None:
+        return catalog
+    from gpuguide.catalog.own import with_assumptions
+
+    return with_assumptions(catalog, assumptions)
 
 
 def use_everywhere(assumptions: Path) -> None:
     """Answer with a file of assumptions in this process and in every kernel it starts, once it has been checked."""
     import os
 
-    from gpuguide.catalog.own import VARIABLE
+    from gpuguide.catalog.catalog import OWN_ASSUMPTIONS
 
     catalog_with(assumptions)
-    os.environ[VARIABLE] = str(assumptions.resolve())
+    os.environ[OWN_ASSUMPTIONS] = str(assumptions.resolve())
 
 
 def need(module: str, extra: str, what: str) -> None:

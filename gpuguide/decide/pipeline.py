@@ -7,14 +7,12 @@ From a question to a decision, top to bottom: search, memory, speed, fit, cost, 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuguide.decide import market, rank
 from gpuguide.decide.decision import Decision, plain
-from gpuguide.decide.estimates import Estimate, estimate_serving, estimate_training
-from gpuguide.decide.media import estimate_media
 from gpuguide.decide.price import price
 from gpuguide.decide.rows import Rows
 from gpuguide.decide.search import asked_for
@@ -24,6 +22,9 @@ from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import MediaModel, Model
 from gpuguide.spec.scenario import Question
 from gpuguide.units import BANDS, TYPICAL
+
+if TYPE_CHECKING:
+    from gpuguide.decide.estimates import Estimate
 
 
 def decide(question: Question) -> Decision:
@@ -101,12 +102,19 @@ def estimate(question: Question) -> Estimate:
     NotModelled
         If the model is not made for the workload.
     """
+    # Each workload brings formulas that the others have no use for.
     model, job = question.model, question.job
     if isinstance(job, TrainingJob) and isinstance(model, Model):
+        from gpuguide.decide.training import estimate_training
+
         return estimate_training(question, model, job)
     if isinstance(job, ServingJob) and isinstance(model, Model):
+        from gpuguide.decide.serving import estimate_serving
+
         return estimate_serving(question, model, job)
     if isinstance(job, MediaJob) and isinstance(model, MediaModel):
+        from gpuguide.decide.media import estimate_media
+
         return estimate_media(question, model, job)
     raise NotModelled(
         f"workload {question.scenario.workload} of {model.name}", "choose a workload the model is made for"

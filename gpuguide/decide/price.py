@@ -10,7 +10,6 @@ from gpuguide.decide.cost import CostBreakdown, run_cost, serving_cost
 from gpuguide.decide.estimates import Estimate
 from gpuguide.decide.storage import Feed, feed, needed_bytes_per_s
 from gpuguide.errors import NotModelled
-from gpuguide.estimate.media_training import trained_params as media_trained_params
 from gpuguide.estimate.memory import adapter_params
 from gpuguide.estimate.weights import stored_weights
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
@@ -79,7 +78,11 @@ def price(question: Question, found: Estimate, place: Index, offers: Columns) ->
     if not isinstance(job, MediaJob):
         raise NotModelled(f"the cost of {scenario.workload} of {model.name}", "choose a workload the model is made for")
     trains = job.method != "generate" and isinstance(model, MediaModel)
-    trained = media_trained_params(model=model, job=job) if trains and isinstance(model, MediaModel) else 0.0
+    trained = 0.0
+    if trains and isinstance(model, MediaModel):
+        from gpuguide.estimate.media_training import trained_params as media_trained_params
+
+        trained = media_trained_params(model=model, job=job)
     cost = run_cost(
         work_s=work_s,
         offers=offers,

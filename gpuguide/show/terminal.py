@@ -7,14 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, JustifyMethod
-from rich.progress import Progress
 from rich.table import Table
 
-from gpuguide.show.media import phase_columns
-from gpuguide.show.names import text_with_names
-from gpuguide.show.told import Told, lines_of
-from gpuguide.show.verdict import machine, verdict, warning
-from gpuguide.text import Text
 from gpuguide.units import HOUR
 
 if TYPE_CHECKING:
@@ -22,6 +16,8 @@ if TYPE_CHECKING:
 
     from gpuguide.columns import Columns
     from gpuguide.decide.decision import Decision
+    from gpuguide.show.told import Told
+    from gpuguide.text import Text
 
 
 OFFER_COLUMNS: dict[str, JustifyMethod] = {
@@ -34,12 +30,15 @@ PIPE_WIDTH = 300
 
 
 def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPE_WIDTH)
+    console = Console(emoji=False)
+    return console if console.is_terminal else Console(width=PIPE_WIDTH, emoji=False)
 
 
 def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> None:
     """Verdict, funnel, ranked offers and warnings."""
+    from gpuguide.show.names import text_with_names
+    from gpuguide.show.verdict import verdict, warning
+
     scenario = decision.scenario
     text = text_with_names(scenario.language, scenario.currency, scenario.currency_per_usd)
     console = _console()
@@ -56,6 +55,8 @@ def print_decision(decision: Decision, *, top: int, include_rejected: bool) -> N
 
 
 def _offers_table(rows: Sequence[Mapping[str, Any]], text: Text, *, serving: bool) -> Table:
+    from gpuguide.show.verdict import machine
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("#", justify="right")
     for key in ("terminal.provider", "terminal.machine", "terminal.fit"):
@@ -85,6 +86,8 @@ def _offers_table(rows: Sequence[Mapping[str, Any]], text: Text, *, serving: boo
 
 def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     """Parts of the memory of one GPU."""
+    from gpuguide.text import Text
+
     text, console = Text(language), _console()
     if not found["memory_bytes"]:
         console.print(text("verdict.no_plan"), highlight=False)
@@ -111,11 +114,15 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
     plan = {name: value for name, value in found["plan"].items() if value not in (0, 1, "none", False)}
     console.print(", ".join(f"{name} {value}" for name, value in plan.items()), style="dim", highlight=False)
     if found.get("phases"):
+        from gpuguide.show.media import phase_columns
+
         print_told(phase_columns(found["phases"], text), text)
 
 
 def print_limits(limits: pd.DataFrame, *, language: str) -> None:
     """Longest context, largest batch and largest model of each GPU."""
+    from gpuguide.text import Text
+
     text = Text(language)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for key in (
@@ -134,6 +141,8 @@ def print_limits(limits: pd.DataFrame, *, language: str) -> None:
 
 def print_told(told: Sequence[Told], text: Text) -> None:
     """A table that a page shows too."""
+    from gpuguide.show.told import lines_of
+
     heads, rows = lines_of(told, text)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head, column in zip(heads, told, strict=True):
@@ -190,6 +199,8 @@ def print_refresh(report: Any) -> None:
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on standard error; call with how many are done, of how many, and which was the last."""
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=None)

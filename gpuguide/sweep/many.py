@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuguide.decide import market, rank
-from gpuguide.decide.estimates import Estimate, legal_plans, machines_of, serving_on, training_on
+from gpuguide.decide.estimates import Estimate, legal_plans, machines_of
 from gpuguide.decide.fit import flat
 from gpuguide.decide.price import price
 from gpuguide.decide.search import Pairs
+from gpuguide.decide.serving import serving_on
+from gpuguide.decide.training import training_on
 from gpuguide.spec.hardware import Nodes
 from gpuguide.spec.job import MediaJob, ServingJob, TrainingJob
 from gpuguide.spec.model import Model

@@ -166,11 +166,11 @@ def test_examples_of_the_documentation_can_be_scored(tmp_path):
 def test_pages_answer_with_the_file_the_environment_names(tmp_path, monkeypatch):
     """`gpuguide app --assumptions`: kernels of the pages inherit the variable."""
     from gpuguide.catalog import catalog as module_of_catalog
-    from gpuguide.catalog.own import VARIABLE
+    from gpuguide.catalog.catalog import OWN_ASSUMPTIONS
 
     file = tmp_path / "mine.toml"
     file.write_text("compute_matmul_share = 0.41", "utf-8")
-    monkeypatch.setenv(VARIABLE, str(file))
+    monkeypatch.setenv(OWN_ASSUMPTIONS, str(file))
     module_of_catalog._loaded.cache_clear()
     try:
         assert load_catalog().assumptions.value("compute_matmul_share") == 0.41
