@@ -262,6 +262,7 @@ def _or_nan(value: Any) -> float:
     return float("nan") if value is None or value != value else float(value)
 
 
+@lru_cache(maxsize=1)
 def _interconnects() -> list[dict[str, Any]]:
     return read_columns("interconnects").records()
 

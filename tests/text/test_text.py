@@ -2,6 +2,7 @@
 
 import re
 import string
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,20 @@ def placeholders(text):
 def test_languages_have_the_same_keys():
     """A reader of one language would meet a missing text, or a text nobody says."""
     assert set(texts("en")) == set(texts("tr"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_files_are_read_as_toml_has_them(language):
+    """Most lines are read without the TOML parser; one that it alone understands would come out wrong."""
+
+    def flat(prefix, table):
+        for key, value in table.items():
+            if isinstance(value, dict) and "other" not in value:
+                yield from flat(f"{prefix}{key}.", value)
+            else:
+                yield prefix + key, value
+
+    assert texts(language) == dict(flat("", tomllib.loads((PACKAGE / "text" / f"{language}.toml").read_text("utf-8"))))
 
 
 @pytest.mark.parametrize("key", sorted(texts("en")))
