@@ -208,14 +208,18 @@ def _convert(field: dict[str, Any], texts: Sequence[str], fail: Fail) -> Any:
 
 
 def _numbers(texts: Sequence[str], kind: str, name: str, fail: Fail) -> NDArray[np.float64]:
-    values = np.full(len(texts), np.nan)
+    numbers = [np.nan] * len(texts)
     for index, text in enumerate(texts):
         if text:
             try:
-                # float() also reads 1_000.
-                values[index] = float(text.replace("_", "?"))
+                numbers[index] = float(text)
+                wrong_sign = "_" in text  # float() also reads 1_000
             except ValueError:
+                wrong_sign = True
+            if wrong_sign:
+                numbers[index] = np.nan
                 fail(index, name, f"{text!r} is not a number")
+    values = np.array(numbers, dtype=np.float64)
     wrong = np.isinf(values) | (np.isnan(values) & np.array([bool(text) for text in texts], dtype=bool))
     if kind == "integer":
         wrong |= np.isfinite(values) & (values % 1 != 0)
@@ -308,13 +312,20 @@ def _check_known(
         resource, path = _locate(resource_name, folder)
         if not path.is_file():  # a folder with only some of the tables refers to the shipped ones
             resource, path = _locate(resource_name, None)
-        header, _, rows = _read_csv(path)
         places.append(resource["path"])
-        known.update(row[header.index(target)] for row in rows)
+        known |= _cells(path, target, path.stat().st_mtime_ns if path.is_file() else 0)
     for index in _others(texts, known):
         near = nearest(texts[index], sorted(known))
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         fail(index, column, f"{texts[index]!r} is not in {' or '.join(places)}{hint}")
+
+
+@lru_cache(maxsize=32)
+def _cells(path: Path, column: str, changed_ns: int) -> frozenset[str]:
+    """Cells of a column that others refer to, read again when the file has changed."""
+    header, _, rows = _read_csv(path)
+    place = header.index(column)
+    return frozenset(row[place] for row in rows)
 
 
 def _others(texts: Sequence[str], allowed: set[str]) -> list[int]:
