@@ -220,12 +220,12 @@ def limits(
     """
     from gpuguide.catalog.catalog import load_catalog
     from gpuguide.catalog.scenarios import read_scenarios
-    from gpuguide.decide.limits import limits as largest
+    from gpuguide.decide.limits import limit_columns
 
     (asked, *_) = read_scenarios(scenario, set_ or ())
-    table = largest(load_catalog().resolve(asked), gpus=gpus)
+    table = limit_columns(load_catalog().resolve(asked), gpus=gpus)
     if as_json:
-        _print_json(table.to_dict("records"))
+        _print_json(table.records())
     elif as_csv:
         _print_csv(table)
     else:

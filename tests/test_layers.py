@@ -85,6 +85,9 @@ def test_the_function_is_never_hidden_by_the_subpackage() -> None:
         *(["decide", "--set", f"workload={workload}", *form] for workload in WORKLOADS for form in FORMS),
         *(["offers", *form] for form in ([], ["--json"], ["--csv"])),
         ["model", "llama-3.1-8b"],
+        *(["limits", "--set", "workload=qlora", *form] for form in ([], ["--json"], ["--csv"])),
+        ["export", "--set", "workload=lora", "--to", "skypilot"],
+        ["export", "--set", "workload=serve", "--to", "dstack"],
     ],
     ids=" ".join,
 )

@@ -8,11 +8,12 @@ scenario's headroom left free.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from gpuguide.columns import Columns
 from gpuguide.decide.fit import flat, typical
 from gpuguide.errors import NotModelled
 from gpuguide.estimate.serving_memory import max_concurrency_that_fits, max_context_that_fits, serving_fits_limit
@@ -22,6 +23,9 @@ from gpuguide.spec.job import ServingJob, TrainingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import RECOMPUTE, Plan
 from gpuguide.spec.scenario import Question
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -55,6 +59,11 @@ def limits(question: Question, *, gpus: int = 1) -> pd.DataFrame:
     NotModelled
         For workloads that make images, video or audio.
     """
+    return limit_columns(question, gpus=gpus).frame("str")
+
+
+def limit_columns(question: Question, *, gpus: int = 1) -> Columns:
+    """`limits` as columns, which need no pandas."""
     model, job = question.model, question.job
     places = _one_shape_per_gpu(question.shapes, gpus)
     nodes = question.shapes.take(places)
@@ -66,7 +75,7 @@ def limits(question: Question, *, gpus: int = 1) -> pd.DataFrame:
         raise NotModelled(
             f"the largest {question.scenario.workload} a GPU can make", "ask for one resolution at a time"
         )
-    table = pd.DataFrame(
+    table = Columns(
         {
             "gpu": nodes.gpu,
             "gpus": nodes.gpus_per_node.astype(int),
@@ -76,7 +85,7 @@ def limits(question: Question, *, gpus: int = 1) -> pd.DataFrame:
             "max_params": params,
         }
     )
-    return table.sort_values(["usable_bytes", "gpu"], kind="stable").reset_index(drop=True)
+    return table.at(np.lexsort((nodes.gpu.astype(str), usable)))
 
 
 def _one_shape_per_gpu(shapes: Nodes, gpus: int) -> NDArray[np.intp]:

@@ -87,10 +87,9 @@ def chosen(decision: Decision, given: Scenario) -> Chosen:
     InvalidScenario
         If nothing fits: there is nothing to hand off.
     """
-    best = decision.best
-    if best is None:
+    row = decision.first
+    if row is None:
         raise InvalidScenario("scenario", link_of(given)[:60], "no offer fits it, so there is nothing to hand off")
-    row = {str(name): value for name, value in best.to_dict().items()}
     return Chosen(scenario=decision.scenario, given=given, model=decision.question.model, row=row, plan=row["plan"])
 
 

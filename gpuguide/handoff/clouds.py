@@ -80,16 +80,14 @@ def dstack(what: Chosen) -> str:
 
 def _dstack_gpu(what: Chosen) -> dict[str, Any]:
     """GPU by dstack's name and size where it has one, else by memory alone."""
-    from gpuguide.catalog.package import read_table
+    from gpuguide.catalog.package import read_columns
 
-    known = read_table("live_names")
-    rows = known[known["gpu"] == what.row["gpu"]]
+    known = next((row for row in read_columns("live_names").records() if row["gpu"] == what.row["gpu"]), None)
     found: dict[str, Any] = {"count": what.gpus_per_node}
-    if rows.empty:
+    if known is None:
         # A tenth less than a process can allocate: marketed sizes are rounded, some of them down.
         return {"memory": f"{int(0.9 * float(what.row['usable_bytes']) / 1e9)}GB.."} | found
-    first = rows.iloc[0]
-    return {"name": str(first["gpuhunt_name"]), "memory": f"{float(first['memory_gb']):g}GB"} | found
+    return {"name": known["gpuhunt_name"], "memory": f"{known['memory_gb']:g}GB"} | found
 
 
 def _run(what: Chosen, *, node: str, head: str, setup: str | None = None) -> str:

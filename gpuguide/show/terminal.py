@@ -12,8 +12,6 @@ from rich.table import Table
 from gpuguide.units import HOUR
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from gpuguide.columns import Columns
     from gpuguide.decide.decision import Decision
     from gpuguide.show.told import Told
@@ -119,7 +117,7 @@ def print_memory(found: Mapping[str, Any], *, language: str) -> None:
         print_told(phase_columns(found["phases"], text), text)
 
 
-def print_limits(limits: pd.DataFrame, *, language: str) -> None:
+def print_limits(limits: Columns, *, language: str) -> None:
     """Longest context, largest batch and largest model of each GPU."""
     from gpuguide.text import Text
 
@@ -133,7 +131,7 @@ def print_limits(limits: pd.DataFrame, *, language: str) -> None:
         "terminal.max_model",
     ):
         table.add_column(text(key), justify="left" if key == "terminal.machine" else "right")
-    for row in limits.to_dict("records"):
+    for row in limits.records():
         cells = (text.memory(row["usable_bytes"]), text.count(row["max_context_tokens"]), text.count(row["max_batch"]))
         table.add_row(f"{row['gpus']}× {row['gpu']}", *cells, text.compact(row["max_params"]))
     _console().print(table)
