@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuguide.columns import Columns, words
 from gpuguide.errors import DataError
 from gpuguide.units import GB, GIB, MIB
 
@@ -31,6 +32,7 @@ KEY = ["provider", "instance_type", "region", "kind"]
 
 ROUNDING = 1e-3
 """Spot above on demand by less than this share is rounding (32.9365 against 32.93646 was seen)."""
+Bounds = Mapping[str, tuple[float, ...]]
 BOUNDS = (
     "low_usd_per_gpu_hour", "low_other_usd_per_gpu_hour", "low_spot_usd_per_gpu_hour", "high_usd_per_gpu_hour",
 )  # fmt: skip
@@ -56,7 +58,7 @@ class Checked:
 
 
 def checked(
-    rows: pd.DataFrame, *, bounds: pd.DataFrame, memory_gb: Mapping[str, float], names: frozenset[str] | None = None
+    rows: pd.DataFrame, *, bounds: Bounds, memory_gb: Mapping[str, float], names: frozenset[str] | None = None
 ) -> Checked:
     """
     Set aside rows that must not be ranked.
@@ -65,7 +67,7 @@ def checked(
     ----------
     rows : DataFrame
         Columns of `offers.csv`.
-    bounds : DataFrame
+    bounds : mapping
         From `price_bounds`.
     memory_gb : mapping
         Marketed memory of a GPU by name; it wins over what a source says. [GB]
@@ -76,94 +78,113 @@ def checked(
     -------
     Checked
     """
+    judged, reason = _judged(Columns(rows), bounds, memory_gb, names or frozenset())
+    table = judged.frame("str")
+    spot, price = usable(rows["spot_usd_per_hour"]), judged.numbers("price_usd_per_hour")
+    remarks = np.where(spot > price * (1.0 + ROUNDING), "spot above on demand, emptied", "")
+    own_memory = _of_gpu(judged, memory_gb)
+    disagrees = np.abs(_numbers(judged.values("gpu_memory_gb")) / own_memory - 1.0) > MEMORY_TOLERANCE
+    remarks = np.where(disagrees, "memory differs from the GPU table by more than 10 %", remarks)
+    remarks = np.where(shrinks_with_count(table), "more GPUs for less money", remarks)
+    noted = (reason == "") & (remarks != "")
+    return Checked(
+        good=_newest(judged.at(np.flatnonzero(reason == ""))).frame("str"),
+        quarantined=table[reason != ""].assign(reason=reason[reason != ""]),
+        notes=table[noted].assign(reason=remarks[noted]),
+    )
 
-    table = rows.reset_index(drop=True).copy()
-    table["region"] = table["region"].fillna("").astype(str).str.strip(" ,").replace("", "*")
-    count = _numbers(table["gpu_count"])
-    price, spot = usable(table["price_usd_per_hour"]), usable(table["spot_usd_per_hour"])
-    known = table["gpu"].isin(list(memory_gb) + list(names or ())).to_numpy(np.bool_)
-    low, low_other, low_spot, high = bounds[list(BOUNDS)].reindex(table["gpu"]).to_numpy(np.float64).T
-    low = np.where(table["kind"].to_numpy() == "on_demand", low, low_other)
-    own_memory = table["gpu"].map(dict(memory_gb)).to_numpy(np.float64)
+
+def passed(
+    rows: Columns, *, bounds: Bounds, memory_gb: Mapping[str, float], names: frozenset[str] = frozenset()
+) -> Columns:
+    """The rows that `checked` calls good, alone."""
+    judged, reason = _judged(rows, bounds, memory_gb, names)
+    return _newest(judged.at(np.flatnonzero(reason == "")))
+
+
+def _judged(
+    rows: Columns, bounds: Bounds, memory_gb: Mapping[str, float], names: frozenset[str]
+) -> tuple[Columns, NDArray[np.object_]]:
+    """Rows with prices that do not count emptied, and why each must not be ranked; '' where it may."""
+    count = _numbers(rows.values("gpu_count"))
+    price, spot = usable(rows.values("price_usd_per_hour")), usable(rows.values("spot_usd_per_hour"))
+    gpus = rows.values("gpu").tolist()
+    known = np.array([name in memory_gb or name in names for name in gpus], dtype=np.bool_)
+    unbounded = (np.nan,) * len(BOUNDS)
+    low, low_other, low_spot, high = np.array(
+        [bounds.get(name, unbounded) for name in gpus], dtype=np.float64
+    ).reshape(-1, len(BOUNDS)).T  # fmt: skip
+    low = np.where(rows.equal("kind", "on_demand"), low, low_other)
+    own_memory = _of_gpu(rows, memory_gb)
     least = np.where(np.isnan(own_memory), 1e-3, own_memory * USD_PER_GB_HOUR[0])
     most = np.where(np.isnan(own_memory), 1e3, own_memory * USD_PER_GB_HOUR[1])
     low, high, low_spot = (
         np.where(np.isnan(value), instead, value) for value, instead in ((low, least), (high, most), (low_spot, least))
     )
     whole = np.isfinite(count) & (count >= 1) & (count % 1 == 0)
-    gpus = np.where(whole, count, np.nan)
-    each, each_spot = price / gpus, spot / gpus
-    above = spot > price * (1.0 + ROUNDING)
+    gpu_count = np.where(whole, count, np.nan)
+    each, each_spot = price / gpu_count, spot / gpu_count
+    # A spot price a rounding above the list price is the list price; one that is really above is no spot price.
+    capped = np.where(np.isnan(price), spot, np.minimum(spot, price))
+    kept_spot = np.where(spot > price * (1.0 + ROUNDING), np.nan, capped)
     lone = np.isnan(price) & np.isfinite(spot)
     outside = (each < low) | (each > high) | (each_spot < low_spot) | (lone & (each_spot > high))
     reason = np.select(
-        [~known, ~whole, np.isnan(price) & np.isnan(spot), outside],
+        [~known, ~whole, np.isnan(price) & np.isnan(kept_spot), outside],
         ["gpu unknown", "not a whole number of GPUs", "no price above zero", "price per GPU out of bounds"],
         "",
     ).astype(object)
-    table["price_usd_per_hour"] = price
-    # A spot price a rounding above the list price is the list price; one that is really above is no spot price.
-    capped = np.where(np.isnan(price), spot, np.minimum(spot, price))
-    table["spot_usd_per_hour"] = np.where(above, np.nan, capped)
-    only_spot_dropped = (reason == "") & np.isnan(price) & np.isnan(table["spot_usd_per_hour"].to_numpy())
-    reason[only_spot_dropped] = "no price above zero"
-    good = table[reason == ""]
-    remarks = np.where(above, "spot above on demand, emptied", "")
-    reported = _numbers(table["gpu_memory_gb"])
-    disagrees = np.abs(reported / own_memory - 1.0) > MEMORY_TOLERANCE
-    remarks = np.where(disagrees, "memory differs from the GPU table by more than 10 %", remarks)
-    remarks = np.where(shrinks_with_count(table), "more GPUs for less money", remarks)
-    noted = (reason == "") & (remarks != "")
-    return Checked(
-        good=_newest(good),
-        quarantined=table[reason != ""].assign(reason=reason[reason != ""]),
-        notes=table[noted].assign(reason=remarks[noted]),
+    places = ["" if place is None or place != place else str(place).strip(" ,") for place in rows.values("region")]
+    judged = rows.but(
+        region=words([place or "*" for place in places]), price_usd_per_hour=price, spot_usd_per_hour=kept_spot
     )
+    return judged, reason
 
 
-def usable(prices: pd.Series | Floats) -> Floats:
+def _of_gpu(rows: Columns, numbers: Mapping[str, float]) -> Floats:
+    """The number of each row's GPU, nan where there is none."""
+    return np.array([numbers.get(name, np.nan) for name in rows.values("gpu").tolist()], dtype=np.float64)
+
+
+def usable(prices: pd.Series | NDArray[Any]) -> Floats:
     """Prices as numbers; what is not a number, not finite or not above zero is nan (missing)."""
-    values = prices if isinstance(prices, np.ndarray) else _numbers(prices)
+    values = _numbers(np.asarray(prices))
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
 
-def price_bounds(offers: pd.DataFrame) -> pd.DataFrame:
+def price_bounds(offers: pd.DataFrame | Columns) -> Bounds:
     """
     Plausible prices of one GPU, by name, from a table that was read by people.
 
     Parameters
     ----------
-    offers : DataFrame
+    offers : Columns or DataFrame
         Columns of `offers.csv`.
 
     Returns
     -------
-    DataFrame
-        Index `gpu`, columns `BOUNDS`; `low_other` is for kinds that are not on demand. [USD/h]
+    mapping
+        `BOUNDS` of each GPU, nan where the table has too few rows of it; `low_other` is for kinds that are not on
+        demand. [USD/h]
     """
-    import pandas as pd
-
-    count = offers["gpu_count"].to_numpy(np.float64)
-    own = offers["kind"].eq("on_demand").to_numpy(np.bool_)
-    each = usable(offers["price_usd_per_hour"]) / count
-    table = pd.DataFrame(
-        {
-            "gpu": offers["gpu"].array,
-            "list": np.where(own, each, np.nan),
-            "any": each,
-            "spot": usable(offers["spot_usd_per_hour"]) / count,
-        }
+    table = Columns.of(offers)
+    gpu, names = table.codes("gpu")
+    count = table.numbers("gpu_count")
+    each, spot = usable(table.values("price_usd_per_hour")) / count, usable(table.values("spot_usd_per_hour")) / count
+    own = np.where(table.equal("kind", "on_demand"), each, np.nan)
+    least_own, least, most, least_spot = np.full((4, len(names)), np.nan)
+    np.fmin.at(least_own, gpu, own)
+    np.fmin.at(least, gpu, each)
+    np.fmax.at(most, gpu, each)
+    np.fmin.at(least_spot, gpu, spot)
+    enough = np.bincount(gpu[~np.isnan(each)], minlength=len(names)) >= FEW_ROWS
+    least_own = np.where(np.isnan(least_own), least, least_own)
+    least_spot = np.where(np.isnan(least_spot), least_own * 0.3, least_spot)
+    found = np.stack(
+        [least_own * LEAST_OF_LIST, least * LEAST_OF_LIST, least_spot * LEAST_OF_SPOT, most * MOST_OF_LIST]
     )
-    grouped = table.groupby("gpu", sort=False)
-    enough = grouped["any"].count() >= FEW_ROWS
-    least = grouped["list"].min().fillna(grouped["any"].min())
-    values = (
-        least * LEAST_OF_LIST,
-        grouped["any"].min() * LEAST_OF_LIST,
-        grouped["spot"].min().fillna(least * 0.3) * LEAST_OF_SPOT,
-        grouped["any"].max() * MOST_OF_LIST,
-    )
-    return pd.DataFrame({name: value.where(enough) for name, value in zip(BOUNDS, values, strict=True)})
+    values = np.where(enough, found, np.nan).T.tolist()
+    return dict(zip(names, map(tuple, values), strict=True))
 
 
 def shifted(new: pd.DataFrame, old: pd.DataFrame) -> float | None:
@@ -279,16 +300,27 @@ def _per_gpu(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(each=np.where(np.isnan(price), spot, price) / count)[["instance_type", "region", "gpu", "each"]]
 
 
-def _numbers(column: pd.Series) -> Floats:
+def _numbers(column: pd.Series | NDArray[Any]) -> Floats:
     """A column as numbers; what is none is nan."""
+    values = np.asarray(column)
+    if values.dtype != object:
+        return values.astype(np.float64)
     import pandas as pd
 
-    numbers: Floats = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    numbers: Floats = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(np.float64)
     return numbers
 
 
-def _newest(rows: pd.DataFrame) -> pd.DataFrame:
+def _newest(rows: Columns) -> Columns:
     """One row per machine and place: the newest; of equal age the dearer, so that no error makes a bargain."""
-    ordered = rows.sort_values([*KEY, "gpu_memory_gb", "as_of", "price_usd_per_hour"], kind="stable")
+    columns = [rows.values(name).astype(str) for name in KEY]
+    columns += [
+        _numbers(rows.values("gpu_memory_gb")),
+        rows.values("as_of").astype(str),
+        rows.numbers("price_usd_per_hour"),
+    ]
+    ordered = rows.at(np.lexsort(columns[::-1]))
     # Two memory sizes under one name are two machines.
-    return ordered.drop_duplicates([*KEY, "gpu", "gpu_count"], keep="last").reset_index(drop=True)
+    keys = zip(*(ordered.values(name).tolist() for name in (*KEY, "gpu", "gpu_count")), strict=True)
+    last = {key: place for place, key in enumerate(keys)}
+    return ordered.at(np.array(sorted(last.values()), dtype=np.intp))

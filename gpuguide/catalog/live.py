@@ -10,13 +10,18 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpuguide.catalog.checks import COLUMNS, KEY
-from gpuguide.errors import DataError
+from gpuguide.catalog.package import read_csv
+from gpuguide.columns import Columns, words
+from gpuguide.errors import DataError, GuideError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,33 +55,36 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     return base / "gpuguide"
 
 
-def has_live(folder: Path | None = None) -> bool:
-    """Whether `refresh` has left rows here."""
-    try:
-        return ((folder or cache_folder()) / LIVE).is_file()
-    except OSError:
-        return False
-
-
 def read_live(folder: Path | None = None) -> pd.DataFrame:
+    """`live_columns` as a DataFrame."""
+    return live_columns(folder).frame("str")
+
+
+def live_columns(folder: Path | None = None) -> Columns:
     """
     Rows that `refresh` has left, columns of `offers.csv`; none where there are none or the file is broken.
 
     A broken cache is never an error: the shipped prices are there.
     """
-    import pandas as pd
-
-    path = (folder or cache_folder()) / LIVE
-    empty = pd.DataFrame({name: pd.Series(dtype="float64" if name in NUMBERS else "str") for name in COLUMNS})
     try:
-        if not has_live(folder):
-            return empty
-        table = pd.read_csv(path, dtype=dict.fromkeys(set(COLUMNS) - set(NUMBERS), str), keep_default_na=False)
-        for name in NUMBERS:
-            table[name] = pd.to_numeric(table[name], errors="coerce")
-        return table[list(COLUMNS)]
-    except (OSError, ValueError, KeyError, pd.errors.ParserError):
-        return empty
+        header, _, rows = read_csv((folder or cache_folder()) / LIVE)
+        columns = {name: [row[header.index(name)] for row in rows] for name in COLUMNS}
+    except (GuideError, ValueError):
+        columns = {name: [] for name in COLUMNS}
+    return Columns(
+        {name: _number_column(cells) if name in NUMBERS else words(cells) for name, cells in columns.items()}
+    )
+
+
+def _number_column(cells: list[str]) -> NDArray[np.float64]:
+    return np.array([_number(cell) for cell in cells], dtype=np.float64)
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan")
 
 
 def read_meta(folder: Path | None = None) -> dict[str, Any]:
@@ -88,22 +96,28 @@ def read_meta(folder: Path | None = None) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def overlaid(shipped: pd.DataFrame, live: pd.DataFrame) -> pd.DataFrame:
+def overlaid(shipped: pd.DataFrame | Columns, live: pd.DataFrame | Columns) -> Columns:
     """
     The shipped table with newer rows over it.
 
     A provider's rows of one kind are replaced together, and only by newer ones: a marketplace or community price is
     another product and stays.
     """
-    import pandas as pd
+    old, new = Columns.of(shipped), Columns.of(live)
+    of_old, of_new = (list(zip(rows.values("provider"), rows.values("kind"), strict=True)) for rows in (old, new))
+    newest_old, newest_new = (_newest(rows, pairs) for rows, pairs in ((old, of_old), (new, of_new)))
+    replaced = {pair for pair, day in newest_new.items() if day >= newest_old.get(pair, "")}
+    kept = old.at(np.flatnonzero([pair not in replaced for pair in of_old]))
+    fresh = new.at(np.flatnonzero([pair in replaced for pair in of_new]))
+    return Columns({name: np.concatenate([kept.values(name), fresh.values(name)]) for name in old.names})
 
-    if live.empty:
-        return shipped
-    pair = ["provider", "kind"]
-    newest = shipped.groupby(pair)["as_of"].max().reindex(pd.MultiIndex.from_frame(live[pair])).fillna("").to_numpy()
-    fresh = live[live.groupby(pair)["as_of"].transform("max").to_numpy() >= newest]
-    replaced = pd.MultiIndex.from_frame(shipped[pair]).isin(pd.MultiIndex.from_frame(fresh[pair].drop_duplicates()))
-    return pd.concat([shipped[~replaced], fresh[shipped.columns]], ignore_index=True)
+
+def _newest(rows: Columns, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Newest day of each provider and kind."""
+    newest: dict[tuple[str, str], str] = {}
+    for pair, day in zip(pairs, rows.values("as_of"), strict=True):
+        newest[pair] = max(str(day or ""), newest.get(pair, ""))
+    return newest
 
 
 def write_live(cache: Path, fresh: Mapping[str, pd.DataFrame], versions: Mapping[str, str], fetched_with: str) -> None:

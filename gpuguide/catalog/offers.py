@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuguide.catalog import checks, links
-from gpuguide.catalog.live import has_live, overlaid, read_live
+from gpuguide.catalog.live import live_columns, overlaid
 from gpuguide.catalog.package import read_columns
 from gpuguide.columns import Columns, words
 from gpuguide.spec.hardware import Gpu
@@ -125,22 +125,19 @@ def clusters(offers: pd.DataFrame | Columns, nodes: Sequence[int], *, everything
 
 
 def _with_live(
-    shipped: Columns, live: pd.DataFrame | None, gpus: Mapping[str, Gpu], stand_in: Mapping[str, str]
+    shipped: Columns, live: pd.DataFrame | Columns | None, gpus: Mapping[str, Gpu], stand_in: Mapping[str, str]
 ) -> Columns:
     """Shipped rows with newer ones over them; the newer are checked again, since anybody can edit a cache."""
-    if not has_live() if live is None else live.empty:
+    newer = live_columns() if live is None else Columns.of(live)
+    if not len(newer):
         return shipped
-    newer = read_live() if live is None else live
-    if newer.empty:
-        return shipped
-    table = shipped.frame("str")
-    good = checks.checked(
+    good = checks.passed(
         newer,
-        bounds=checks.price_bounds(table),
+        bounds=checks.price_bounds(shipped),
         memory_gb={name: gpu.memory_gb for name, gpu in gpus.items()},
         names=frozenset(stand_in),
-    ).good
-    return Columns(overlaid(table, good))
+    )
+    return overlaid(shipped, good)
 
 
 def _machines(rows: Columns, providers: Columns, cards: Columns) -> dict[str, NDArray[Any]]:

@@ -74,7 +74,7 @@ def read_columns(name: str, folder: Path | None = None, *, lenient: bool = False
         If the data package has no such table.
     """
     resource, path = _locate(name, folder)
-    header, lines, rows = _read_csv(path)
+    header, lines, rows = read_csv(path)
     columns = {column: [row[place] for row in rows] for place, column in enumerate(header)}
     fields = {field["name"]: field for field in resource["schema"]["fields"]}
     if lenient:
@@ -161,7 +161,7 @@ def _locate(name: str, folder: Path | None) -> tuple[dict[str, Any], Path]:
     return resource, path
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
+def read_csv(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
     """Header, row numbers and rows; all rows as long as the header."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -323,7 +323,7 @@ def _check_known(
 @lru_cache(maxsize=32)
 def _cells(path: Path, column: str, changed_ns: int) -> frozenset[str]:
     """Cells of a column that others refer to, read again when the file has changed."""
-    header, _, rows = _read_csv(path)
+    header, _, rows = read_csv(path)
     place = header.index(column)
     return frozenset(row[place] for row in rows)
 

@@ -293,7 +293,7 @@ def test_shipped_prices_pass_their_own_checks(shipped, gpus):
 def test_newer_rows_replace_a_providers_kind_only(shipped):
     """RunPod's community prices are another product than its secure ones; older rows replace nothing."""
     rows = a_table({"provider": "runpod", "instance_type": "x", "gpu": "L4", "gpu_count": 1, "price_usd_per_hour": 0.5})
-    together = overlaid(shipped, rows)
+    together = overlaid(shipped, rows).frame("str")
     own = together[together["provider"] == "runpod"]
 
     assert (own["kind"] == "community").sum() == (
