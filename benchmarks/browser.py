@@ -25,6 +25,7 @@ from measured import app_command, cpu_s, environment, family, free_port, memory_
 from playwright.sync_api import Browser, TimeoutError, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SAID = "document.querySelector('.gg-verdict')"
 READY = "document.documentElement.classList.contains('gg-ready')"
 DRAWN = "[...document.querySelectorAll('.gg-chart > div:not(.gg-tools)')].some((picture) => picture.dataset.drawn)"
 LISTEN = """
@@ -74,26 +75,32 @@ WATCH = """
 """Only a picture with other data ends a step: charts also repaint for reasons of their own."""
 
 
-def load(browser: Browser, url: str, ready: str = READY, drawn: str = DRAWN) -> tuple[float, float]:
-    """Seconds until the answer and until the first chart, in a browser that was never here."""
+def load(browser: Browser, url: str, **waited_for: str) -> dict[str, float]:
+    """Seconds until each of some conditions holds, in a browser that was never here."""
     context = browser.new_context()
     page = context.new_page()
     started = time.perf_counter()
     page.goto(url, wait_until="commit")
     # One question asked in every frame: waiting for one thing after another would blur what came first.
-    page.evaluate(f"window.when = {{}}; (function look() {{ {WHEN % (ready, drawn)} }})()")
-    page.wait_for_function("window.when?.ready && window.when?.drawn", timeout=120_000)
+    seen = "".join(
+        f"if (!when.{name} && {holds}) when.{name} = performance.now();" for name, holds in waited_for.items()
+    )
+    missing = f"Object.keys(when).length < {len(waited_for)}"
+    page.evaluate(f"window.when = {{}}; (function look() {{ {seen} if ({missing}) requestAnimationFrame(look); }})()")
+    page.wait_for_function(f"window.when && !({missing})", timeout=120_000)
     begun = time.perf_counter() - started - page.evaluate("performance.now()") / 1e3
     when = page.evaluate("window.when")
     context.close()
-    return begun + when["ready"] / 1e3, begun + when["drawn"] / 1e3
+    return {name: begun + passed / 1e3 for name, passed in when.items()}
 
 
-WHEN = """
-  if (!window.when.ready && %s) window.when.ready = performance.now();
-  if (!window.when.drawn && %s) window.when.drawn = performance.now();
-  if (!(window.when.ready && window.when.drawn)) requestAnimationFrame(look);
-"""
+def loads(browser: Browser, url: str, count: int, pause_s: float = 0.0) -> dict[str, Any]:
+    """Summaries of how soon a page says its answer, shows its first chart, and lets its controls be moved. [s]"""
+    taken = []
+    for _ in range(count):
+        taken.append(load(browser, url, said=SAID, drawn=DRAWN, live=READY))
+        time.sleep(pause_s)
+    return {f"{name}_s": summary([one[name] for one in taken]) for name in ("said", "drawn", "live")}
 
 
 def steps(browser: Browser, url: str, count: int) -> dict[str, Any]:
@@ -136,7 +143,7 @@ ipywidgets.VBox([ipywidgets.FloatSlider(), figure])
 PICTURE = "document.querySelector('.js-plotly-plot .main-svg .bars')"
 
 
-def bare(browser: Browser, loads: int) -> dict[str, Any]:
+def bare(browser: Browser, count: int) -> dict[str, Any]:
     """Loads of a notebook with one slider and one FigureWidget, under Voila as it comes."""
     cell = {"cell_type": "code", "id": "all", "metadata": {}, "execution_count": None, "outputs": [], "source": BARE}
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -148,29 +155,19 @@ def bare(browser: Browser, loads: int) -> dict[str, Any]:
         path.write_text(json.dumps(book), encoding="utf-8")
         command = [sys.executable, "-m", "voila", str(path), "--no-browser", f"--port={port}"]
         with serving(command, url):
-            took = [load(browser, url, PICTURE, PICTURE)[1] for _ in range(loads)]
-    return {"page": "one slider, one FigureWidget, Voila as it comes", "chart_s": summary(took)}
+            took = [load(browser, url, drawn=PICTURE)["drawn"] for _ in range(count)]
+    return {"page": "one slider, one FigureWidget, Voila as it comes", "drawn_s": summary(took)}
 
 
-def stored(browser: Browser, pages: list[str], loads: int) -> list[dict[str, Any]]:
+def stored(browser: Browser, pages: list[str], count: int) -> list[dict[str, Any]]:
     """Loads of pages that were made before they are asked for."""
     rows, port = [], free_port()
     url = f"http://127.0.0.1:{port}"
     with serving([*app_command(port), "--many"], f"{url}/gpuguide/static/page.css") as pid:
         time.sleep(20)
         for name in pages:
-            taken = []
-            for _ in range(loads):
-                taken.append(load(browser, f"{url}/{name}"))
-                time.sleep(4)  # the store is filled again
-            rows.append(
-                {
-                    "page": f"{name}, --users many",
-                    "answer_s": summary([answered for answered, _ in taken]),
-                    "chart_s": summary([drawn for _, drawn in taken]),
-                    "server_mb": memory_mb(family(pid)),
-                }
-            )
+            taken = loads(browser, f"{url}/{name}", count, pause_s=4)  # meanwhile the store is filled again
+            rows.append({"page": f"{name}, --users many", **taken, "server_mb": memory_mb(family(pid))})
             print(rows[-1], flush=True)
     return rows
 
@@ -188,12 +185,11 @@ def main() -> None:
     with serving(app_command(port), f"{url}/gpuguide/static/page.css") as pid, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=asked.chromium, args=["--no-sandbox", "--disable-gpu"])
         for name in asked.pages:
-            loads = [load(browser, f"{url}/{name}") for _ in range(asked.loads)]
+            taken = loads(browser, f"{url}/{name}", asked.loads)
             before = cpu_s(family(pid))
             row: dict[str, Any] = {
                 "page": name,
-                "answer_s": summary([answered for answered, _ in loads]),
-                "chart_s": summary([drawn for _, drawn in loads]),
+                **taken,
                 **steps(browser, f"{url}/{name}", asked.steps),
                 "server_cpu_s": cpu_s(family(pid)) - before,
                 "server_mb": memory_mb(family(pid)),

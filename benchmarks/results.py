@@ -170,9 +170,9 @@ def browser(run: dict[str, Any]) -> list[str]:
     """Chromium."""
     opened, moved = [], []
     for one in run["figures"]:
-        chart, answer = one["chart_s"], one.get("answer_s")
+        said, live = (s(one[name]["p50"]) if name in one else "-" for name in ("said_s", "live_s"))
         memory = f"{one['server_mb']:,.0f}" if "server_mb" in one else "-"
-        opened.append((one["page"], s(answer and answer["p50"]), s(chart["p50"]), s(chart["max"]), memory))
+        opened.append((one["page"], said, s(one["drawn_s"]["p50"]), s(one["drawn_s"]["max"]), live, memory))
         step, floor = one.get("step_ms"), one.get("floor_ms")
         if step and floor:
             ends = [f"{times[which]:.0f}" for which in ("p50", "p95") for times in (step, floor)]
@@ -183,7 +183,12 @@ def browser(run: dict[str, Any]) -> list[str]:
         "",
         f"{stamp(run)} Kernel, server and Chromium on the same cores; a page is opened by a browser new to it.",
         "",
-        *table(("page", "answer [s]", "first chart [s]", "slowest [s]", "server and kernels [MB]"), opened),
+        "The answer and its charts come along with the page; controls are live when the front end has been loaded too.",
+        "",
+        *table(
+            ("page", "answer [s]", "first chart [s]", "slowest [s]", "controls live [s]", "server and kernels [MB]"),
+            opened,
+        ),
         "A step is timed in the page, from the key press on a slider to the frame after the first chart was redrawn; "
         "its floor, between the steps, is a message to the kernel and back that asks for nothing, then plotly.js "
         "redrawing the same picture with other numbers.",
@@ -279,7 +284,29 @@ def peers(run: dict[str, Any]) -> list[str]:
         lines += table(
             ("estimator", "version", "from nothing, least [s]", "median [s]", "warm, median [ms]", "answers"), rows
         )
-    return lines
+    return lines + throughput(run["figures"])
+
+
+def throughput(figures: list[dict[str, Any]]) -> list[str]:
+    """Estimates a second of ours beside the peer that answers its one question soonest once it is warm."""
+    warm = {one["peer"]: one["warm_s"]["p50"] for one in figures if one["warm_s"] and "gpuguide" not in one["peer"]}
+    ours = read("functions")
+    if not warm or ours is None:
+        return []
+    peer = min(warm, key=warm.__getitem__)
+    rate = min(rates(ours["benchmarks"], "median").values())
+    return [
+        f"The peer that is soonest once warm, {peer}, makes {1 / warm[peer]:,.0f} estimates a second; the slowest of "
+        f"our own above makes {rate:,.0f} of memory and speed together, {rate * warm[peer]:,.0f} times as many.",
+        "",
+    ]
+
+
+def rates(benchmarks: list[dict[str, Any]], which: str) -> dict[str, float]:
+    """Pairs of plan and machine a second, memory and speed of each. [1/s]"""
+    named = {one["name"]: one for one in benchmarks}
+    both = {name: one for name, one in named.items() if name.startswith(("test_memory_and_speed", "test_serving"))}
+    return {name: one["extra_info"]["pairs"] / one["stats"][which] for name, one in both.items()}
 
 
 SECTIONS = {"functions": functions, "processes": processes, "browser": browser, "users": users, "peers": peers}
