@@ -20,10 +20,17 @@ from gpuguide.text import Text
 
 MARK = "gpuguide_first_look"
 """Metadata of the output, by which the template of the page knows it."""
+VARIABLE = "GPUGUIDE_FIRST_LOOK"
+"""Set by our own server: other templates would show the first look and leave it there."""
 LEAST_HEIGHT = 300
 """Room kept for what is drawn later. [px]"""
 SLIDER, FIELD, TITLE = 112, 76, 34
 """Heights of a slider with its one-tap values, of another control, and of the title of a group. [px]"""
+
+
+def wanted() -> bool:
+    """Whether this page is shown by a server whose template knows what a first look is."""
+    return VARIABLE in os.environ
 
 
 def asked_for() -> tuple[str, str] | None:

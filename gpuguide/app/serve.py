@@ -35,7 +35,7 @@ from voila.tornado.handler import TornadoVoilaHandler
 from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
 
 from gpuguide import __version__
-from gpuguide.app import nursery
+from gpuguide.app import first, nursery
 from gpuguide.app.declaration import PAGES
 from gpuguide.app.files import STATIC, plotly_js, style, tables_js
 from gpuguide.show.html import Html, tag
@@ -228,6 +228,7 @@ def configured(*, port: int, host: str = "127.0.0.1", folder: Path | None = None
     folder = folder or notebooks_folder()
     # Also kernels that are started before a request have to know that they are served.
     os.environ["SERVER_SOFTWARE"] = f"voila/{voila_version}"
+    os.environ[first.VARIABLE] = "1"
     os.environ["JUPYTER_PATH"] = os.pathsep.join(
         filter(None, [str(STATIC / "jupyter"), os.environ.get("JUPYTER_PATH", "")])
     )

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 
 from gpuguide.app.chart import Chart
 from gpuguide.app.declaration import Card
-from gpuguide.app.first import MARK, asked_for, first_look
+from gpuguide.app.first import MARK, asked_for, first_look, wanted
 from gpuguide.app.frame import card_title, header, intro
 from gpuguide.app.grid import Grid
 from gpuguide.app.location import Browser, read_query
@@ -104,7 +104,7 @@ class Shell:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        if served():
+        if wanted():
             self._guarded(lambda looks: display({"text/html": looks()}, raw=True, metadata={MARK: True}))(self._looks)  # type: ignore[no-untyped-call]
         display(self.root)  # type: ignore[no-untyped-call]
 

@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 
 from gpuguide.app import compare_page, market_page, memory_page
-from gpuguide.app.first import MARK, asked_for, first_look
+from gpuguide.app.first import MARK, VARIABLE, asked_for, first_look
 from gpuguide.text import LANGUAGES, Text
 
 
@@ -25,7 +25,9 @@ def shown(monkeypatch):
     """Shows a page as a served notebook does, and gives what is displayed before the widgets."""
 
     def show(page, **environment):
-        for name, value in ({"SERVER_SOFTWARE": "voila/0", "VOILA_PREHEAT": "False"} | environment).items():
+        for name, value in (
+            {VARIABLE: "1", "SERVER_SOFTWARE": "voila/0", "VOILA_PREHEAT": "False"} | environment
+        ).items():
             monkeypatch.setenv(name, value)
         given = []
         monkeypatch.setattr("IPython.display.display", lambda *what, **how: given.append((what, how)))
@@ -102,9 +104,14 @@ def test_made_before_anybody_asks_it_speaks_every_language(shown, made):
         assert Text(language)(f"page.{page.name}.title") in what[0]["text/html"]
 
 
-def test_outside_a_server_there_is_none(shown, monkeypatch):
-    """JupyterLab and reports show widgets at once."""
-    assert shown(memory_page(), SERVER_SOFTWARE="") == []
+def test_elsewhere_there_is_none(monkeypatch):
+    """JupyterLab, reports and other servers would show it beside the page, and leave it there."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    given = []
+    monkeypatch.setattr("IPython.display.display", lambda *what, **how: given.append(what))
+    page = memory_page()
+    page._ipython_display_()
+    assert given == [(page.root,)]
 
 
 def test_what_is_asked_for(monkeypatch):
