@@ -11,7 +11,7 @@ from babel.numbers import get_currency_precision
 
 from gpuguide.show import figures
 from gpuguide.show.figures import Figure
-from gpuguide.show.html import Html, tag
+from gpuguide.show.html import NOTHING, Html, tag
 from gpuguide.show.tables import Column, bold, empty, html_table
 from gpuguide.show.theme import token
 from gpuguide.text import Text
@@ -124,12 +124,13 @@ def bill_table(decision: Decision, text: Text) -> Html:
     found = bill(decision, text)
     if found is None:
         return empty(text("table.nothing_fits"))
-    whole = found.total or 1.0
     rows = dict(found.parts) | {"total": found.total}
     columns = [
         Column("bill.part", [_name(part, text) for part in rows]),
         Column("bill.amount", [bold(found.said(value, text)) for value in rows.values()], number=True),
-        Column("table.share", [text.percent(value / whole) for value in rows.values()], number=True),
+        Column(
+            "table.share", [NOTHING if share is None else text.percent(share) for share in _shares(rows)], number=True
+        ),
         Column("bill.why", [tag("span", _why(found, part, text)) for part in rows]),
     ]
     who, what = text.name("option.providers", found.best["provider"]), found.best
@@ -139,6 +140,13 @@ def bill_table(decision: Decision, text: Text) -> Html:
     return html_table(
         text, caption=caption, columns=columns, row_class=["total" if part == "total" else "" for part in rows]
     )
+
+
+def _shares(rows: Mapping[str, float]) -> list[float | None]:
+    """Shares of what is paid in the end: work counts after its discount, which has none of its own."""
+    paid = {part: value for part, value in rows.items() if part != "discount"}
+    paid["compute"] += rows.get("discount", 0.0)
+    return [paid[part] / (rows["total"] or 1.0) if part in paid else None for part in rows]
 
 
 def _name(part: str, text: Text) -> str:

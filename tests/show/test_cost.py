@@ -48,8 +48,13 @@ def test_the_bill_adds_up_as_it_is_shown(job):
         rate = float(text.currency_per_usd)
         unit = 10.0**-found.places
         assert abs(found.total - decision.best["cost_total_typical_usd"] * rate) <= 0.51 * unit
-    *parts, total = shown(bill_table(decision, TEXTS[0]))
+    table = bill_table(decision, TEXTS[0])
+    *parts, total = shown(table)
     assert sum(parts) == total
+    *shares, whole = (float(share) for share in re.findall(r'<td class="n">(-?[\d.]+)%</td>', table))
+    assert whole == 100
+    assert all(0 <= share <= 100 for share in shares), "of what is paid, not of what would have been"
+    assert sum(shares) == pytest.approx(100, abs=0.6 * len(shares))
 
 
 @pytest.mark.parametrize("job", JOBS[:6])
