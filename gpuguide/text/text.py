@@ -20,7 +20,7 @@ from typing import Any
 
 from babel import Locale
 from babel.dates import format_date
-from babel.numbers import format_compact_decimal, format_currency, format_decimal, format_percent
+from babel.numbers import format_compact_decimal, format_currency, format_decimal, format_percent, parse_pattern
 
 from gpuguide.errors import InvalidScenario, UnknownName, nearest
 from gpuguide.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, TIB
@@ -160,7 +160,7 @@ class Text:
         places = 0 if abs(share) >= 0.0995 or math.isclose(100 * share, round(100 * share), abs_tol=1e-9) else 1
         # The pattern of the language (%25 in Turkish, 25% in English), with our digits.
         pattern = self.locale.percent_formats[None].pattern.replace("#,##0", "#,##0.#" if places else "#,##0")
-        return str(format_percent(share, pattern, locale=self.locale))
+        return str(format_percent(share, _pattern(pattern), locale=self.locale))
 
     def money(self, usd: float | None) -> str:
         """An amount in the reader's currency: cents below 100, more digits below 1."""
@@ -337,10 +337,14 @@ def _plain(text: str, decimal: str) -> str:
     return text.replace(thousands, "").replace(decimal, ".")
 
 
+_pattern = lru_cache(parse_pattern)
+"""A number pattern taken apart once: that takes longer than to write a number by it."""
+
+
 @lru_cache(maxsize=20_000)
 def _decimal(number: float, pattern: str, locale: Locale) -> str:
     with decimal.localcontext(prec=MOST_DIGITS):
-        return str(format_decimal(number, format=pattern, locale=locale))
+        return str(format_decimal(number, format=_pattern(pattern), locale=locale))
 
 
 @lru_cache(maxsize=20_000)
@@ -351,7 +355,7 @@ def _money(amount: float, currency: str, locale: Locale, places: int) -> str:
         .replace("#,##0.00", f"#,##0.{'0' * places}".rstrip("."))
     )
     with decimal.localcontext(prec=MOST_DIGITS):
-        return str(format_currency(amount, currency, pattern, locale=locale, currency_digits=False))
+        return str(format_currency(amount, currency, _pattern(pattern), locale=locale, currency_digits=False))
 
 
 MOST_DIGITS = 340
