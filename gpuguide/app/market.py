@@ -88,9 +88,9 @@ class MarketPage(Shell):
         if wrong is not None:
             self._say(wrong)
 
-    def _arrived(self, search: str | None) -> None:
+    def _begin(self, search: str | None) -> None:
         self._addressed = True
-        super()._arrived(search)
+        super()._begin(search)
         if not self._views["offers"].packed:
             self.panel.emit()
 

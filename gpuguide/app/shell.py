@@ -50,6 +50,7 @@ class Shell:
     ) -> None:
         self.name = name
         self._presets = presets or {}
+        self._taken: Mapping[str, Any] = {}  # of the address
         self._language_chosen = given.get("language") is not None
         spoken = {key: given[key] for key in ("language", *MONEY) if given.get(key) is not None}
         start = Scenario.from_mapping(spoken)
@@ -114,7 +115,7 @@ class Shell:
         if asked is not None:
             query, tongue = asked
             self.browser.tongue = tongue
-            self._arrived(f"?{query}")
+            self._begin(f"?{query}")
             return first_look(self.root, self.text, query=query)
         looks = []
         for language in sorted(LANGUAGES, key=lambda code: code == now):  # the page's own last: it stays
@@ -144,15 +145,21 @@ class Shell:
         self._error.value = tag("p", error_sentence(error, self.text))
 
     def _arrived(self, search: str | None) -> None:
-        """The browser is there: take the state of the address, and its language unless one was chosen."""
+        """The browser is there."""
+        try:
+            self._begin(search)
+        finally:
+            self.browser.tick += 1
+
+    def _begin(self, search: str | None) -> None:
+        """Take the state of an address, and the browser's language unless one was chosen."""
         given = read_query(search)
-        if "language" not in given and not self._language_chosen:
-            tongue = self.browser.tongue[:2]
-            if tongue in LANGUAGES and tongue != self.text.language:
-                given["language"] = tongue
-        if given:
+        tongue = self.browser.tongue[:2]
+        if "language" not in given and not self._language_chosen and tongue in LANGUAGES:
+            given["language"] = tongue
+        if given != self._taken:
+            self._taken = given
             self._set({"values": given, "link": True})
-        self.browser.tick += 1
 
     def _speak(self, changes: Mapping[str, Any]) -> bool:
         """Take language and currency from changes; whether they are other ones now."""

@@ -92,6 +92,20 @@ def test_a_link_that_cannot_be_is_refused_in_the_first_look_too(shown):
     assert page._error.value in what[0]["text/html"]
 
 
+def test_the_browser_that_comes_then_finds_it_as_it_is(shown):
+    """What was said would be taken back for a moment and said again."""
+    page = memory_page()
+    shown(page, QUERY_STRING="headroom=7&concurrency=32", HTTP_ACCEPT_LANGUAGE="tr")
+    error, seen = page._error.value, []
+    assert error
+    page._error.observe(lambda change: seen.append(change["new"]), "value")
+    page.browser.tongue = "tr-TR"
+    page.browser.search = "?headroom=7&concurrency=32"
+    assert not seen
+    page.browser.search = "?concurrency=16"
+    assert page.scenario.concurrency == 16
+
+
 @pytest.mark.parametrize("made", [memory_page, compare_page, market_page])
 def test_made_before_anybody_asks_it_speaks_every_language(shown, made):
     """A reader whose language was not expected would wait longer than others."""
