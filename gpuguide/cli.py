@@ -6,10 +6,7 @@ Exit status: 0 answered ("nothing fits" is an answer), 2 wrong input (one senten
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import copy
-import gc
 import importlib
 import io
 import json
@@ -24,6 +21,7 @@ from gpuguide.commands import register
 from gpuguide.commands.across import across, print_across
 from gpuguide.commands.calibration import print_cross_validation
 from gpuguide.commands.own import Assumed, catalog_with, use_everywhere
+from gpuguide.commands.start import commands_for, start_quickly
 from gpuguide.errors import GuideError, short
 
 app = typer.Typer(
@@ -60,10 +58,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign must not end the answer
-    _start_quickly()
     words = sys.argv[1:] or ["--help"]
+    start_quickly(words[0])
     try:
-        status = _commands(words[0])(args=words, prog_name="gpuguide", standalone_mode=False)
+        status = commands_for(words[0], app)(args=words, prog_name="gpuguide", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
         _fail(f"{short(error.format_message(), 300).rstrip('.')}; see {_command(error)} --help", 2)
@@ -86,25 +84,6 @@ def main() -> None:
             raise
         _fail(f"our fault: {type(error).__name__}: {error}; set GPUGUIDE_DEBUG=1 to see where", 1)
     raise SystemExit(status if isinstance(status, int) else 0)
-
-
-def _start_quickly() -> None:
-    """Leave out what takes a third of the time of an answer and serves none."""
-    # One answer makes 100,000 objects, nearly all of which stay: looking through them for garbage finds nothing.
-    gc.set_threshold(500_000)
-    atexit.register(gc.freeze)  # nor does it at the end
-    # Looking for plug-ins of pydantic reads the files of every installed package.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
-
-def _commands(word: str) -> typer.Typer:
-    """All commands, or the one that is asked for by name: reading the options of the others takes a while."""
-    asked = [info for info in app.registered_commands if word == (info.name or getattr(info.callback, "__name__", ""))]
-    if not asked:
-        return app
-    alone = copy.copy(app)
-    alone.registered_commands = asked
-    return alone
 
 
 def _command(error: Any) -> str:
