@@ -122,6 +122,7 @@ def steps(browser: Browser, url: str, count: int) -> dict[str, Any]:
         page.wait_for_timeout(900)  # pictures that wait for a resting hand are drawn meanwhile
         kilobytes.append(page.evaluate("window.received") / 1e3)
         floors.append(page.evaluate(FLOOR))
+        page.wait_for_timeout(300)  # what the floor drew is painted before the next key is pressed
     seen: list[float] = page.evaluate("window.steps")
     context.close()
     return {

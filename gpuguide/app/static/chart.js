@@ -64,7 +64,7 @@ function render({ model, el }) {
   legend.className = "gg-legend";
   figure.append(legend, picture, tools);
   el.append(figure);
-  let library, queued = false, drawn = 0, gone = false, seen = true;
+  let library, queued = false, resting = false, drawn = 0, gone = false, seen = true;
 
   function draw() {
     if (!queued) return;
@@ -106,11 +106,16 @@ function render({ model, el }) {
       return entry;
     }));
   }
-  // What the reader sees is drawn in the next frame, the rest when the browser has nothing better to do.
+  // What the reader sees is drawn at once, a second time only in the next frame; the rest when the browser has nothing
+  // better to do.
   function later() {
     if (queued && !(seen && queued === "idle")) return;
     queued = seen ? "frame" : "idle";
-    if (seen || !window.requestIdleCallback) requestAnimationFrame(draw);
+    if (seen && !resting) {
+      resting = true;
+      requestAnimationFrame(() => { resting = false; draw(); });
+      draw();
+    } else if (seen || !window.requestIdleCallback) requestAnimationFrame(draw);
     else requestIdleCallback(draw, { timeout: 500 });
   }
   function say() {

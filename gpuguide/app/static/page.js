@@ -116,7 +116,7 @@ function render({ model, el }) {
     const spoken = model.get("spoken");
     for (const [mark, label] of Object.entries(model.get("names"))) {
       const value = spoken[mark];
-      for (const field of root().querySelectorAll(`.${mark}`)) {
+      for (const field of root().getElementsByClassName(mark)) {
         const handle = field.querySelector(".noUi-handle");
         if (handle) {
           handle.setAttribute("aria-label", label);
@@ -144,7 +144,8 @@ function render({ model, el }) {
   const nameSoon = () => {
     if (!waiting) { waiting = true; setTimeout(() => { waiting = false; name(); }, 60); }
   };
-  const watch = new MutationObserver(nameSoon);
+  // What plotly.js draws has no controls to name.
+  const watch = new MutationObserver((seen) => { if (seen.some(({ target }) => !target.closest(".gg-chart"))) nameSoon(); });
 
   // ---- language, title, address -----------------------------------------------------------------------------------
   function show() {
