@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -202,8 +203,17 @@ class Page(Shell):
                 pause = next(rest, None)
             if pause is not None:
                 self._pending = loop.call_later(pause, turn)
+            else:
+                self._look_ahead()
 
         turn()
+
+    def _look_ahead(self) -> None:
+        """Decide what one more step of the same slider would ask: a key is often pressed again."""
+        with suppress(GuideError):
+            following = self.panel.ahead()
+            if following is not None:
+                self.decide(following)
 
     def _neighbour(self, changes: Mapping[str, Any]) -> Decision:
         given = self.panel.given() | {"language": self.text.language} | dict(changes)

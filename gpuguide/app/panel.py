@@ -61,6 +61,7 @@ class Panel:
         self._media: dict[str, str | None] = {}
         self._own: list[str] = []  # models of the reader's own, the last one first
         self.values: Values = {}
+        self._last: tuple[str, Any, Any] = "", None, None  # control moved last, its value before and after
         self.carried: Values = {}  # keys of the Scenario that have no control here, from a link or a notebook
         self.bounds: list[Bound] = []
         self.text = Text("en")
@@ -217,6 +218,7 @@ class Panel:
         if isinstance(value, str) and self.fields[key].control.kind in ("log", "number"):
             self._fail(InvalidScenario(key, value, "write a number, such as 32768, 32k or 1.5B", reason="number"))
             return
+        self._last = key, self.values[key], value
         self.values[key] = value
         self._settle(key)
         self.emit()
@@ -232,25 +234,35 @@ class Panel:
 
     # ---- values out --------------------------------------------------------------------------------------------------
 
-    def given(self) -> Values:
-        """Keys of the Scenario that the controls set, without those left to their default."""
-        workload = self.values["workload"]
+    def ahead(self) -> Scenario | None:
+        """The Scenario after one more step of the slider that was moved last; None where there is none."""
+        key, before, now = self._last
+        field = self.fields.get(key)
+        value = field.beyond(before, now) if isinstance(field, LogField) and self.values[key] == now else None
+        if value is None:
+            return None
+        return self.scenario(settle(self.values | {key: value}, key, self._facts_of(self.values.get("model")))[0])
+
+    def given(self, values: Values | None = None) -> Values:
+        """Keys of the Scenario that the controls set, or that other values of theirs would, without defaults."""
+        values = self.values if values is None else values
+        workload = values["workload"]
         given: Values = {"workload": workload}
         for key, field in self.fields.items():
-            value = self.values[key]
+            value = values[key]
             if workload in field.control.workloads and value not in (None, AUTO, ()):
                 given[key] = value
         if given.get("model"):
             given.pop("params_b", None)
         return given | {key: value for key, value in self.carried.items() if key != "workload"}
 
-    def scenario(self) -> Scenario:
-        """The Scenario that the controls say, in the panel's language."""
+    def scenario(self, values: Values | None = None) -> Scenario:
+        """The Scenario that the controls say, or that other values of theirs would, in the panel's language."""
         text = self.text
         shown: Values = {"language": text.language}
         if text.currency != "USD":
             shown |= {"currency": text.currency, "currency_per_usd": text.currency_per_usd}
-        return Scenario.from_mapping(self.given() | shown)
+        return Scenario.from_mapping(self.given(values) | shown)
 
     # ---- what depends on what ----------------------------------------------------------------------------------------
 

@@ -1,12 +1,15 @@
 """Pages without a browser: what a moved control, a link, a click and a mistake do."""
 
+import asyncio
 import json
+import math
 
 import pytest
 
 import gpuguide.app as app
 from gpuguide import Scenario, decide, load_catalog
 from gpuguide.app.declaration import PAGES
+from gpuguide.app.page import SLOW_AFTER_S
 from gpuguide.app.pages import DECLARATIONS
 
 
@@ -86,6 +89,54 @@ def test_an_equal_scenario_is_not_answered_again(memory, monkeypatch):
     monkeypatch.setattr(memory, "_draw", lambda: drawn.append(1))
     memory.panel.emit()
     assert not drawn
+
+
+def in_a_kernel(page, *moves):
+    """Do some things one after the other, each when the page has come to rest, and give what each decided at once."""
+    asked = []
+
+    async def live():
+        page.browser.search = "?"
+        for move in moves:
+            await asyncio.sleep(SLOW_AFTER_S + 1.0)
+            known = set(page._known)
+            move()
+            asked.append([scenario for scenario in page._known if scenario not in known])
+        await asyncio.sleep(SLOW_AFTER_S + 1.0)
+
+    asyncio.run(live())
+    return asked
+
+
+def test_the_next_step_of_a_slider_is_decided_before_it_is_made():
+    """Every press of a key would wait for the market to be ranked."""
+    page = page_of("memory", model=None, params_b=8.0)
+    slider = page.panel.fields["params_b"]._slider
+
+    def step():
+        slider.value = slider.base ** (math.log10(slider.value) + slider.step)
+
+    first, second = in_a_kernel(page, step, step)
+    assert len(first) == 1
+    assert second == []
+    assert page.decision.scenario.params_b == page.scenario.params_b
+    assert page.scenario.params_b > first[0].params_b
+
+
+def test_a_newer_change_ends_the_drawing_of_an_older_one():
+    """A moving slider would wait for pictures that nobody gets to see."""
+    page, drawn = page_of("train"), []
+    page._views["ranking"].observe(lambda change: drawn.append(page.scenario.params_b), "value")
+    field = page.panel.fields["params_b"]
+
+    def drag():
+        for size in (20.0, 30.0, 40.0):
+            field._slider.value = size
+            assert not drawn
+
+    in_a_kernel(page, drag)
+    assert drawn == [page.scenario.params_b]
+    assert page.scenario.params_b == pytest.approx(40.0, rel=0.03)
 
 
 def test_exact_values_can_be_typed(memory):
