@@ -17,6 +17,7 @@ from gpuguide.spec.hardware import Nodes
 from gpuguide.spec.job import MediaJob
 from gpuguide.spec.model import MediaModel
 from gpuguide.spec.precision import WeightFormat
+from gpuguide.units import in_order
 
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
@@ -237,5 +238,5 @@ def context_parallel_of(row: Row) -> float:
 
 def band_of(values: Any) -> tuple[float, float, float]:
     """(low, typical, high) of an estimate for one plan and one machine."""
-    array = np.sort(np.asarray(values, dtype=np.float64).reshape(3, -1)[:, 0])
+    array = in_order(np.asarray(values, dtype=np.float64).reshape(3, -1)[:, 0])
     return float(array[0]), float(array[1]), float(array[2])

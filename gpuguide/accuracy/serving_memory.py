@@ -39,7 +39,7 @@ from gpuguide.spec.hardware import Nodes
 from gpuguide.spec.job import ServingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import Plan
-from gpuguide.units import GIB, HIGH, TYPICAL
+from gpuguide.units import GIB, HIGH, TYPICAL, in_order
 
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
@@ -210,8 +210,8 @@ def verdict(run: Run) -> str:
 
 
 def _band(value: Any) -> Band:
-    """Three numbers in rising order, from an array of shape (3, 1, 1) or a scalar."""
-    band: Band = np.sort(np.broadcast_to(np.asarray(value, dtype=np.float64).ravel(), (3,)))
+    """Low, typical and high, from an array of shape (3, 1, 1) or a scalar."""
+    band: Band = in_order(np.broadcast_to(np.asarray(value, dtype=np.float64).ravel(), (3,)))
     return band
 
 

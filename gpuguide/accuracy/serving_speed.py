@@ -27,7 +27,7 @@ from gpuguide.spec.hardware import Floats, Nodes
 from gpuguide.spec.job import ServingJob
 from gpuguide.spec.model import Model
 from gpuguide.spec.plan import Plan
-from gpuguide.units import Number
+from gpuguide.units import Number, in_order
 
 if TYPE_CHECKING:
     from gpuguide.catalog.catalog import Catalog
@@ -231,7 +231,7 @@ def score(frame: pd.DataFrame, catalog: Catalog, quantity: Quantity) -> pd.DataF
         except GuideError as reason:
             skipped |= dict.fromkeys(places, f"not scoreable: {reason}")
             continue
-        bands[:, places] = np.sort(np.asarray(found)[:, :, 0], axis=0)
+        bands[:, places] = in_order(np.asarray(found)[:, :, 0])
     low, typical, high = bands
     return pd.DataFrame(
         {

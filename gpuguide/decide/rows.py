@@ -22,7 +22,7 @@ from gpuguide.estimate.energy import energy
 from gpuguide.estimate.results import PARTS, MemoryBreakdown
 from gpuguide.spec.job import ServingJob
 from gpuguide.spec.scenario import Question
-from gpuguide.units import BANDS, HOUR, TYPICAL
+from gpuguide.units import BANDS, HOUR, TYPICAL, in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,9 +183,5 @@ def _rates(cost: CostBreakdown, reads: Feed | None) -> dict[str, Any]:
 
 
 def bands(template: str, values: Floats) -> dict[str, Floats]:
-    """
-    Three columns of a banded quantity in numeric order.
-
-    Place 0 of the band axis needs the least time; a rate is highest there, so the ends may change places.
-    """
-    return {template.format(name): row for name, row in zip(BANDS, np.sort(values, axis=0), strict=True)}
+    """Three columns of a banded quantity: low, typical, high."""
+    return {template.format(name): row for name, row in zip(BANDS, in_order(values), strict=True)}

@@ -18,7 +18,7 @@ from gpuguide.spec.plan import OFFLOAD, RECOMPUTE, Plan
 from gpuguide.spec.scenario import Question, Scenario
 from gpuguide.sweep.grid import TOGETHER, Grid
 from gpuguide.sweep.many import ENTRIES, Answers, Pass, numbers_of
-from gpuguide.units import BANDS
+from gpuguide.units import BANDS, in_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,7 +214,7 @@ def _write(question: Question, answers: Answers, rows: NDArray[np.intp], out: Co
     out["best_plan"][rows[known]] = plan_words(answers.plan, len(rows))[known]
     banded = {"memory_bytes": answers.memory_bytes, "cost_usd": answers.cost_usd} | dict(answers.quantities)
     for name in BANDED:
-        for band, values in zip(BANDS, np.sort(banded[name], axis=0), strict=True):
+        for band, values in zip(BANDS, in_order(banded[name]), strict=True):
             out[f"{name}_{band}"][rows] = values
     for name in SINGLE:
         if name in answers.quantities:
