@@ -154,9 +154,15 @@ def best_rows(decision: Decision, count: int = SHOWN) -> Columns:
     )
 
 
-def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
-    """Time against cost of everything that fits; the front holds offers that no other beats in both."""
-    rows = decision.rows.outlined(decision.best_first[:count])
+def time_and_cost(decision: Decision, text: Text, count: int = 200) -> Figure:
+    """
+    Time against cost: the whole front, which holds offers that no other beats in both, and the best of the others.
+
+    The front's quick end may stand far down a ranking by cost.
+    """
+    best, on_front = decision.best_first, decision.rows.on_front[decision.best_first]
+    others = best[~on_front]
+    rows = decision.rows.outlined(np.concatenate([best[on_front], others[: max(0, count - int(on_front.sum()))]]))
     serving = decision.scenario.workload == "serve"
     time = rows.numbers("tpot_s_typical") if serving else rows.numbers("hours_typical") * HOUR
     cost = rows.numbers("cost_total_typical_usd") * float(text.currency_per_usd or 1.0)
@@ -186,7 +192,7 @@ def time_and_cost(decision: Decision, text: Text, count: int = 300) -> Figure:
         **time_axis(time, text),
     }
     layout["yaxis"] |= {"title": {"text": cost_title(decision, text)}, **log_axis(cost, _money(text))}
-    return figure(data, layout, text("chart.front_label", count=int(front.sum())))
+    return figure(data, layout, text("chart.front_label", shown=text.count(len(rows)), count=int(front.sum())))
 
 
 def step_time(decision: Decision, text: Text, count: int = 10) -> Figure:

@@ -60,11 +60,14 @@ def test_equal_names_keep_their_own_bars():
     assert len(set(figures._distinct(["a", "a", "b"]))) == 3
 
 
-def test_front_is_a_front(decision_of):
-    """On the line, nothing may be both slower and dearer than another point of it."""
-    front = figures.time_and_cost(decision_of("pretrain"), Text("en"))["data"][1]
+@pytest.mark.parametrize("job", ["pretrain", "serve", "qlora"])
+def test_front_is_a_front(decision_of, job):
+    """On the line, nothing may be both slower and dearer than another point of it, and no end of it may be missing."""
+    decision = decision_of(job)
+    front = figures.time_and_cost(decision, Text("en"))["data"][1]
     assert np.all(np.diff(front["x"]) >= 0)
     assert np.all(np.diff(front["y"]) <= 1e-9 * np.array(front["y"][:-1]))
+    assert len(front["x"]) == decision.ranking["pareto"].sum()
 
 
 def test_powers_stay_within():
