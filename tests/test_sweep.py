@@ -1,7 +1,9 @@
 """Sweeps: the same answers as one by one, the same bytes whoever computes them, nothing lost, nothing half written."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -307,9 +309,13 @@ def test_a_killed_worker_loses_no_rows(cluster, tmp_path):
 
 @pytest.mark.slow
 def test_local_processes_give_the_same_bytes(tmp_path):
-    """Two processes of this machine, started by the sweep itself."""
+    """Two processes of this machine, started by the sweep itself, beside a cluster that has Dask's usual port."""
     grid = grid_of(LORA, SMALL)
-    swept = sweep(grid, tmp_path / "two.parquet", workers=2)
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # somebody has it: as well
+            other.bind(("", 8787))
+            other.listen()
+        swept = sweep(grid, tmp_path / "two.parquet", workers=2)
     sweep(grid, tmp_path / "one.parquet")
 
     assert swept.workers == 2

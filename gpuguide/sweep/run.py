@@ -248,7 +248,7 @@ def _computed(
 
     if not scheduler:
         cluster = LocalCluster(  # type: ignore[no-untyped-call]
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", silence_logs=50
         )
         with cluster, Client(cluster) as client:  # type: ignore[no-untyped-call]
             yield _ready(client, grid, settings, waiting), lambda: _peaks(client), workers
