@@ -22,7 +22,7 @@ from typing import Any
 
 from measured import app_command, cpu_s, environment, family, free_port, memory_mb, save, serving, summary
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
-from tornado.websocket import WebSocketClientConnection, websocket_connect
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
 PATIENCE_S = 180.0
 LARGEST = 50_000_000
@@ -150,7 +150,7 @@ async def visit(reader: Reader, wait_s: float, steps: int, think_s: float, gate:
     for number in range(0 if wrong else steps):
         try:
             taken.append(await asyncio.wait_for(reader.step((0.35 * number) % 1.0), 30.0))
-        except (OSError, RuntimeError, TimeoutError) as error:
+        except (OSError, RuntimeError, TimeoutError, WebSocketClosedError) as error:
             wrong = f"{type(error).__name__}: {error}"
             break
         await asyncio.sleep(max(0.0, think_s - taken[-1]))

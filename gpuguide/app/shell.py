@@ -167,10 +167,10 @@ class Shell:
         if not wanted:
             return False
         checked = Scenario.from_mapping({"language": self.text.language} | wanted)
-        now = (checked.language, checked.currency, checked.currency_per_usd)
-        if now == (self.text.language, self.text.currency, self.text.currency_per_usd):
+        text = text_with_names(checked.language, checked.currency, checked.currency_per_usd)
+        if all(getattr(text, name) == getattr(self.text, name) for name in ("language", *MONEY)):
             return False
-        self.text = text_with_names(*now)
+        self.text = text
         self._translate()
         return True
 

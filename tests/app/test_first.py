@@ -94,13 +94,15 @@ def test_a_link_that_cannot_be_is_refused_in_the_first_look_too(shown):
 
 def test_the_browser_that_comes_then_finds_it_as_it_is(shown):
     """What was said would be taken back for a moment and said again."""
-    page = memory_page()
-    shown(page, QUERY_STRING="headroom=7&concurrency=32", HTTP_ACCEPT_LANGUAGE="tr")
+    page = memory_page(language="tr")
+    words = page.text
+    shown(page, QUERY_STRING="headroom=7&concurrency=32&language=tr", HTTP_ACCEPT_LANGUAGE="tr")
+    assert page.text is words, "said again in the language that it speaks already"
     error, seen = page._error.value, []
     assert error
     page._error.observe(lambda change: seen.append(change["new"]), "value")
     page.browser.tongue = "tr-TR"
-    page.browser.search = "?headroom=7&concurrency=32"
+    page.browser.search = "?headroom=7&concurrency=32&language=tr"
     assert not seen
     page.browser.search = "?concurrency=16"
     assert page.scenario.concurrency == 16
