@@ -50,7 +50,7 @@ class Shell:
     ) -> None:
         self.name = name
         self._presets = presets or {}
-        self._taken: Mapping[str, Any] = {}  # of the address
+        self._from_address: Mapping[str, Any] = {}
         self._language_chosen = given.get("language") is not None
         spoken = {key: given[key] for key in ("language", *MONEY) if given.get(key) is not None}
         start = Scenario.from_mapping(spoken)
@@ -106,8 +106,13 @@ class Shell:
         from IPython.display import display
 
         if wanted():
-            self._guarded(lambda looks: display({"text/html": looks()}, raw=True, metadata={MARK: True}))(self._looks)  # type: ignore[no-untyped-call]
+            self._guarded(lambda _: self._show_looks())(None)
         display(self.root)  # type: ignore[no-untyped-call]
+
+    def _show_looks(self) -> None:
+        from IPython.display import display
+
+        display({"text/html": self._looks()}, raw=True, metadata={MARK: True})  # type: ignore[no-untyped-call]
 
     def _looks(self) -> Html:
         """The page as its first reader will see it; made before anybody asks, in every language that may be wanted."""
@@ -157,8 +162,8 @@ class Shell:
         tongue = self.browser.tongue[:2]
         if "language" not in given and not self._language_chosen and tongue in LANGUAGES:
             given["language"] = tongue
-        if given != self._taken:
-            self._taken = given
+        if given != self._from_address:
+            self._from_address = given
             self._set({"values": given, "link": True})
 
     def _speak(self, changes: Mapping[str, Any]) -> bool:

@@ -53,6 +53,9 @@ def test_a_link_shows_its_own_state_first(without_front_end):
     assert "qwen2.5-7b" in page.locator("#gg-skeleton .gg-architecture").inner_text()
     assert page.evaluate("document.documentElement.lang") == "tr"
     assert page.locator("#gg-skeleton [aria-pressed=true]").inner_text() == "Türkçe"
+    onward = page.locator("#gg-skeleton nav a").nth(4).get_attribute("href")
+    assert "model=qwen2.5-7b" in onward, "the next page would be about another model"
+    assert "language=tr" in onward
 
 
 def test_what_cannot_answer_yet_says_so(without_front_end):

@@ -139,7 +139,7 @@ function render({ model, el }) {
     }));
   }
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const size = new ResizeObserver(later);
+  const size = new ResizeObserver(() => requestAnimationFrame(later)); // drawing changes the size that is being told
   size.observe(figure);
   const sight = new IntersectionObserver(([{ isIntersecting }]) => {
     seen = isIntersecting;
