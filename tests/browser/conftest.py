@@ -82,15 +82,16 @@ def another_server():
 
 
 @contextlib.contextmanager
-def served(*options: str) -> Iterator[Server]:
-    """A server of our own until the block ends."""
+def served(*options: str, script: str | None = None) -> Iterator[Server]:
+    """A server of our own until the block ends; a script may look into it, and says what it saw on standard output."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpuguide.app.serve", str(port), *options],
+        [sys.executable, *(("-c", script) if script else ("-m", "gpuguide.app.serve")), str(port), *options],
         start_new_session=True,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if script else subprocess.DEVNULL,
+        text=True,
     )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -109,6 +110,8 @@ def served(*options: str) -> Iterator[Server]:
             process.wait(20)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 class Visit:
