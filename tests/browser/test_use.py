@@ -19,14 +19,16 @@ from gpuguide.show.words import spoken
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 BARS = "() => document.querySelector('.gg-card-memory .gg-chart > .js-plotly-plot').data.map((trace) => trace.x)"
+LONGEST = """[...document.querySelectorAll('.gg-card-memory .xtick')].map((name) => name.textContent)
+  .sort((one, other) => other.length - one.length)[0]"""
+PLACE = """(({ x, width, height }) => [x, width, height].map(Math.round))(
+  document.querySelector('.gg-card-memory .nsewdrag').getBoundingClientRect())"""
 
 
 def verdict_of(page):
     return page.locator(".gg-verdict").inner_text().partition("\u00a0")[0] and " ".join(
         page.locator(".gg-verdict").inner_text().split()
     )
-
-
 def test_the_landing_page_says_its_question_without_scripts(server):
     """`curl` and search engines see the same question as readers."""
     html = urllib.request.urlopen(server.url, timeout=60).read().decode()
@@ -47,6 +49,21 @@ def test_a_slider_moved_by_keyboard_changes_chart_verdict_and_table(visit):
     assert all(old != new for old, new in zip(before, after, strict=True))
     assert "params_b=" in page.url
     assert not visit.complaints
+
+
+def test_a_picture_stays_in_place_while_names_change(visit):
+    """One GPU more or less in the longest name, and all bars jumped; plotly.js drew everything twice."""
+    page = visit.open("/memory", width=1280)
+    slider = page.get_by_role("slider", name="Parameters")
+    slider.focus()
+    names, places = [page.evaluate(LONGEST)], [page.evaluate(PLACE)]
+    for _ in range(7):
+        visit.after(page, lambda: slider.press("ArrowLeft"))
+        page.wait_for_timeout(300)
+        names.append(page.evaluate(LONGEST))
+        places.append(page.evaluate(PLACE))
+    assert len(set(names)) > 1, names
+    assert all(place == places[0] for place in places), places
 
 
 def test_the_page_and_decide_agree(visit):

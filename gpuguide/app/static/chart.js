@@ -52,6 +52,24 @@ function upright(traces, layout, height, width) {
   layout.height = height;
 }
 
+// Room for the longest name that the axis of a chart has had at its width: margins that follow every name would move
+// the picture, and make plotly.js draw it twice.
+function spacious(layout, room) {
+  if (room.width !== layout.width) Object.assign(room, { width: layout.width, l: 0, b: 0 });
+  for (const [name, axis] of Object.entries(layout)) {
+    if (!/^[xy]axis/.test(name) || !axis.categoryarray?.length) continue;
+    const [side, font] = [name[0] === "x" ? "b" : "l", axis.tickfont?.size ?? layout.font.size];
+    pen.font = `${font}px ${layout.font.family}`;
+    const lines = axis.categoryarray.flatMap((words) => String(words).split("<br>"));
+    const longest = Math.max(...lines.map((line) => pen.measureText(line).width));
+    const angle = Math.abs(axis.tickangle ?? 0) * Math.PI / 180;
+    const needed = side === "b" ? longest * Math.sin(angle) + font * Math.cos(angle) : longest;
+    room[side] = Math.max(room[side], Math.ceil(needed) + 15);
+    layout.margin[side] = Math.max(layout.margin[side] ?? 0, room[side]);
+  }
+}
+
+const pen = document.createElement("canvas").getContext("2d");
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, doubleClick: "reset", showAxisDragHandles: false };
 
 function render({ model, el }) {
@@ -64,6 +82,7 @@ function render({ model, el }) {
   legend.className = "gg-legend";
   figure.append(legend, picture, tools);
   el.append(figure);
+  const room = {};
   let library, queued = false, resting = false, drawn = 0, gone = false, seen = true;
 
   function draw() {
@@ -83,6 +102,7 @@ function render({ model, el }) {
       keys.reduce((part, key) => (part[key] ??= {}), layout)[last] = value;
     });
     layout.width = width;
+    spacious(layout, room);
     picture.style.minHeight = `${layout.height}px`;
     explain(traces);
     library.react(picture, traces, layout, CONFIG);
