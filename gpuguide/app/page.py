@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache, partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from gpuguide.catalog.resolve import row_named
 from gpuguide.decide.market import filters
 from gpuguide.errors import GuideError
 from gpuguide.show import verdict
-from gpuguide.show.html import join, tag
+from gpuguide.show.html import Html, join, tag
 from gpuguide.show.tables import as_csv
 from gpuguide.spec.scenario import Scenario
 
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from gpuguide.decide.decision import Decision
     from gpuguide.spec.model import MediaModel, Model
 
-REMEMBERED = 64
+REMEMBERED = 24
+"""Answers that a reader may come back to, each with its first picture."""
+NEIGHBOURS = 64
+"""Answers that pictures of many decisions were made of: so many that they can be drawn again, kept apart since they
+would push out all others."""
+PAINTED_AFTER_S = 0.04
+"""A browser draws the first picture in about so long; what is made meanwhile would take its time on few cores. [s]"""
+AHEAD_AFTER_S = 0.1
+"""A hand that rests so long is not dragging: the next press of a key can be prepared. [s]"""
 SLOW_AFTER_S = 0.25
 """Pictures that need several decisions wait until the reader's hand rests. [s]"""
 
@@ -54,7 +62,11 @@ class Page(Shell):
         self.scenario: Scenario | None = None
         self.decision: Decision | None = None
         self._first = dict(declaration.start) | {key: value for key, value in given.items() if value is not None}
-        self._known: OrderedDict[Scenario, Decision] = OrderedDict()
+        self._first_card, *self._other_cards = sorted(declaration.cards, key=lambda card: not card.chart or card.slow)
+        self.decide = lru_cache(REMEMBERED)(self._decide)
+        self._decide_beside = lru_cache(NEIGHBOURS)(self._decide)
+        self._first_picture = lru_cache(REMEMBERED)(self._draw_first)
+        self._first_words = lru_cache(REMEMBERED)(self._say_first)
         self._pending: asyncio.TimerHandle | None = None
         start = Scenario.from_mapping(self._first)
         self.panel = Panel(declaration.groups, declaration.workloads, catalog, self._guarded(self._ask), self._say)
@@ -134,18 +146,28 @@ class Page(Shell):
 
     # ---- from a Scenario to the picture ------------------------------------------------------------------------------
 
-    def decide(self, scenario: Scenario) -> Decision:
-        """The decision for a scenario, remembered."""
-        if scenario in self._known:
-            self._known.move_to_end(scenario)
-            return self._known[scenario]
+    def _decide(self, scenario: Scenario) -> Decision:
         from gpuguide.decide.pipeline import decide
 
         may_open(scenario.model, self.catalog.models)
-        decision = self._known[scenario] = decide(self.catalog.resolve(scenario))
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        return decision
+        return decide(self.catalog.resolve(scenario))
+
+    def _draw_first(self, scenario: Scenario) -> Any:
+        """What the card that a reader sees first shows; it follows from the scenario alone."""
+        return self._first_card.draw(self._answer(self.decide(scenario)))
+
+    def _say_first(self, scenario: Scenario) -> tuple[Html, Html]:
+        """The verdict with its warnings, and the tiles."""
+        decision = self.decide(scenario)
+        warnings = verdict.warnings(decision, self.text)
+        # A phone keeps the verdict alone in sight; the warnings scroll along.
+        return (
+            join([verdict.verdict_box(decision, self.text), warnings]),
+            join([tag("div", warnings, class_="phone-only"), verdict.tiles(decision, self.text)]),
+        )
+
+    def _answer(self, decision: Decision) -> Answer:
+        return Answer(decision=decision, text=self.text, ask=self._neighbour, given=self.panel.given())
 
     def _ask(self, scenario: Scenario) -> None:
         if scenario == self.scenario and not self._error.value:
@@ -157,34 +179,33 @@ class Page(Shell):
         self._draw()
 
     def _draw(self) -> None:
-        if self.decision is None:
+        if self.decision is None or self.scenario is None:
             return
-        answer = Answer(decision=self.decision, text=self.text, ask=self._neighbour, given=self.panel.given())
-        first, *rest = sorted(self.declaration.cards, key=lambda card: not card.chart or card.slow)
-        self._draw_card(first, answer)  # the browser paints it while the rest is made
-        warnings = verdict.warnings(self.decision, self.text)
-        self._verdict.value = join([verdict.verdict_box(self.decision, self.text), warnings])
-        # A phone keeps the verdict alone in sight; the warnings scroll along.
-        self._tiles.value = join([tag("div", warnings, class_="phone-only"), verdict.tiles(self.decision, self.text)])
-        self._go_on(self._draw_rest(rest, answer))
+        scenario, answer = self.scenario, self._answer(self.decision)
+        self._draw_card(self._first_card, lambda: self._first_picture(scenario))
+        self._verdict.value, self._tiles.value = self._first_words(scenario)
+        self._go_on(self._draw_rest(answer))
 
-    def _draw_card(self, card: Card, answer: Answer) -> None:
-        self._guarded(lambda _: self._show(card.key, card.draw(answer)))(None)  # one broken picture spoils no other
+    def _draw_card(self, card: Card, drawn: Callable[[], Any]) -> None:
+        self._guarded(lambda _: self._show(card.key, drawn()))(None)  # one broken picture spoils no other
 
-    def _draw_rest(self, cards: Sequence[Card], answer: Answer) -> Iterator[float]:
+    def _draw_rest(self, answer: Answer) -> Iterator[float]:
         """Draw one card after the other; yields how long to wait before the next. [s]"""
-        for card in cards:
+        yield PAINTED_AFTER_S
+        for card in self._other_cards:
             if not card.slow:
                 yield 0.0
-                self._draw_card(card, answer)
+                self._draw_card(card, partial(card.draw, answer))
         self._footer.value = verdict.footer(answer.decision, answer.text)
         self._address()
         if self.browser.search is not None:
             self.browser.tick += 1
-        yield SLOW_AFTER_S
-        for card in cards:
+        yield AHEAD_AFTER_S
+        self._look_ahead()
+        yield SLOW_AFTER_S - AHEAD_AFTER_S
+        for card in self._other_cards:
             if card.slow:
-                self._draw_card(card, answer)
+                self._draw_card(card, partial(card.draw, answer))
                 yield 0.0
 
     def _go_on(self, rest: Iterator[float]) -> None:
@@ -199,25 +220,25 @@ class Page(Shell):
 
         def turn() -> None:
             pause = next(rest, None)
-            while pause == 0.0 and self.browser.search is None:  # nobody sees the page yet
+            while self.browser.search is None and pause in (0.0, PAINTED_AFTER_S):  # nobody sees the page yet
                 pause = next(rest, None)
             if pause is not None:
                 self._pending = loop.call_later(pause, turn)
-            else:
-                self._look_ahead()
 
         turn()
 
     def _look_ahead(self) -> None:
-        """Decide what one more step of the same slider would ask: a key is often pressed again."""
+        """Decide and draw what one more step of the same slider would show: a key is often pressed again."""
         with suppress(GuideError):
             following = self.panel.ahead()
             if following is not None:
-                self.decide(following)
+                self._first_picture(following)
+                self._first_words(following)
 
     def _neighbour(self, changes: Mapping[str, Any]) -> Decision:
         given = self.panel.given() | {"language": self.text.language} | dict(changes)
-        return self.decide(Scenario.from_mapping({key: value for key, value in given.items() if value is not None}))
+        asked = {key: value for key, value in given.items() if value is not None}
+        return self._decide_beside(Scenario.from_mapping(asked))
 
     def _address(self) -> None:
         """The state as a link: all that differs from the defaults of a Scenario, so that it means the same anywhere."""
