@@ -29,6 +29,8 @@ def verdict_of(page):
     return page.locator(".gg-verdict").inner_text().partition("\u00a0")[0] and " ".join(
         page.locator(".gg-verdict").inner_text().split()
     )
+
+
 def test_the_landing_page_says_its_question_without_scripts(server):
     """`curl` and search engines see the same question as readers."""
     html = urllib.request.urlopen(server.url, timeout=60).read().decode()
