@@ -73,7 +73,7 @@ class Page(Shell):
         lead = "own.lead_media" if "image" in declaration.workloads else "own.lead"
         self.own = OwnModel(self.browser, self._take, lead=lead)
         self.panel.beside("model", self.own.widget)
-        self._verdict, self._tiles = html("gg-live"), widgets.HTML()
+        self._verdict, self._tiles = html("gg-live", "gg-steady"), html("gg-steady")
         cards = [self._card(card) for card in declaration.cards]
         self._assemble([self._verdict], self.panel.widget, [self._tiles, *cards])
         self._translate()

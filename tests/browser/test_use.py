@@ -68,6 +68,20 @@ def test_a_picture_stays_in_place_while_names_change(visit):
     assert all(place == places[0] for place in places), places
 
 
+def test_charts_stay_where_they_are_while_warnings_come_and_go(visit):
+    """A line less above, and the chart that one looks at jumped up and down with every step."""
+    page = visit.open("/memory", width=1280)
+    slider = page.get_by_role("slider", name="Requests at once")
+    slider.focus()
+    warned, tops = [], []
+    for key in ["ArrowRight"] * 6 + ["ArrowLeft"] * 6:
+        visit.after(page, lambda key=key: slider.press(key))
+        warned.append(page.locator(".gg-top .gg-warnings li").count())
+        tops.append(page.evaluate("document.querySelector('.gg-card-memory').getBoundingClientRect().y + scrollY"))
+    assert min(warned[warned.index(max(warned)) :]) < max(warned), warned
+    assert tops == sorted(tops), tops
+
+
 def test_the_page_and_decide_agree(visit):
     """A page with numbers of its own."""
     page = visit.open(

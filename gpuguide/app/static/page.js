@@ -36,12 +36,31 @@ function render({ model, el }) {
     setTimeout(() => { target.textContent = before; }, 2000);
   }
 
+  // ---- what is said above the charts takes more lines for some answers: charts must not jump while a hand moves ----
+  const taken = new WeakMap(); // element to the most room that it took, and at which width
+  const steady = new ResizeObserver((changes) => changes.forEach(({ target }) => {
+    if (taken.get(target)?.width !== target.clientWidth) settle(target);
+    const height = Math.ceil(target.getBoundingClientRect().height);
+    if (height <= taken.get(target).height) return;
+    taken.get(target).height = height;
+    target.style.minHeight = `${height}px`;
+  }));
+  function settle(target) {
+    target.style.minHeight = "";
+    target.style.boxSizing = "border-box";
+    taken.set(target, { width: target.clientWidth, height: 0 });
+  }
+  const aboveCharts = () => root().querySelectorAll(".gg-steady");
+
   // ---- clicks on marked elements ---------------------------------------------------------------------------------
   document.addEventListener("click", (event) => {
     const target = event.target.closest?.("[data-set],[data-download],[data-copy],[data-toggle],[data-pin]");
     if (!target || !root().contains(target)) return;
     const { set, download, copy, toggle, pin } = target.dataset;
-    if (set) send({ kind: "set", values: JSON.parse(set) });
+    if (set) {
+      aboveCharts().forEach(settle); // another question may take less room
+      send({ kind: "set", values: JSON.parse(set) });
+    }
     if (download) send({ kind: "download", what: download });
     if (copy !== undefined) navigator.clipboard?.writeText(location.href).then(() => done(target));
     if (pin !== undefined) {
@@ -173,6 +192,7 @@ function render({ model, el }) {
     const look = document.getElementById("gg-skeleton");
     look?.over?.();
     look?.remove();
+    aboveCharts().forEach((element) => steady.observe(element));
     document.documentElement.classList.add("gg-ready");
     nameSoon();
   }
@@ -259,6 +279,7 @@ function render({ model, el }) {
     stop.abort();
     clearInterval(beat);
     watch.disconnect();
+    steady.disconnect();
     model.off("msg:custom", pong);
   };
 }
