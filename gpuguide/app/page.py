@@ -9,8 +9,6 @@ from functools import lru_cache, partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-import ipywidgets as widgets
-
 from gpuguide.app.declaration import Answer, Card, Declaration
 from gpuguide.app.location import write_query
 from gpuguide.app.own_model import OwnModel
