@@ -234,9 +234,10 @@ class Page(Shell):
                 self._first_words(following)
 
     def _neighbour(self, changes: Mapping[str, Any]) -> Decision:
-        given = self.panel.given() | {"language": self.text.language} | dict(changes)
-        asked = {key: value for key, value in given.items() if value is not None}
-        return self._decide_beside(Scenario.from_mapping(asked))
+        given = self.panel.given() | self._spoken() | dict(changes)
+        asked = Scenario.from_mapping({key: value for key, value in given.items() if value is not None})
+        # Where the reader stands is one of the points of a picture.
+        return self.decision if self.decision and asked == self.scenario else self._decide_beside(asked)
 
     def _address(self) -> None:
         """The state as a link: all that differs from the defaults of a Scenario, so that it means the same anywhere."""

@@ -127,6 +127,14 @@ def test_the_next_step_of_a_slider_is_decided_and_drawn_before_it_is_made():
     assert page.decision.scenario.params_b == page.scenario.params_b
 
 
+@pytest.mark.parametrize("money", [{}, {"currency": "EUR", "currency_per_usd": 0.9}])
+def test_a_picture_of_many_decisions_takes_the_one_that_is_known(money):
+    """One more ranking of the market at every step."""
+    page = page_of("memory", **money)
+    assert page._neighbour({}) is page.decision
+    assert page._neighbour({"concurrency": 99}) is not page.decision
+
+
 def test_a_newer_change_ends_the_drawing_of_an_older_one():
     """A moving slider would wait for pictures that nobody gets to see."""
     page, drawn = page_of("train"), []
