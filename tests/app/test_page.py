@@ -120,10 +120,13 @@ def test_the_next_step_of_a_slider_is_decided_and_drawn_before_it_is_made():
 
     def step():
         slider.value = slider.base ** (math.log10(slider.value) + slider.step)
+        sizes.append(page.scenario.params_b)
 
+    sizes = []
     first, second = in_a_kernel(page, step, step)
     assert first == 2
     assert second == 0
+    assert sizes[0] < sizes[1]
     assert page.decision.scenario.params_b == page.scenario.params_b
 
 

@@ -91,7 +91,7 @@ serve.run(port=int(sys.argv[1]))
 
 
 def test_a_small_message_is_sent_at_once(another_server):
-    """TCP holds it back until the one before was confirmed: one step in twenty came 40 ms late."""
+    """TCP holds it back until the one before was confirmed: one step in thirty came 40 ms late."""
     with another_server(script=LOOK_AT_SOCKETS) as server:
         kernel, address = opened(f"{server.url}/memory"), server.url.replace("http", "ws", 1)
 
