@@ -17,6 +17,7 @@ import re
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,9 @@ class Reader:
     slider: str = ""  # id of the slider that is moved
     ends: tuple[float, float] = (0.0, 1.0)
     ticks: int = 0
+    states: dict[str, Any] = field(default_factory=dict)
+    closed: bool = False
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def arrive(self) -> float:
         """Open the page; seconds until its widgets are there and it has been drawn once."""
@@ -51,17 +55,16 @@ class Reader:
             raise RuntimeError("the page names no kernel")
         self.kernel = found[1]
         address = f"{self.url.replace('http', 'ws', 1)}/api/kernels/{self.kernel}/channels?session_id={self.session}"
-        self.socket = await websocket_connect(HTTPRequest(address), max_message_size=LARGEST, compression_options={})
+        self.socket = await websocket_connect(
+            HTTPRequest(address), on_message_callback=self._hear, max_message_size=LARGEST, compression_options={}
+        )
         control = uuid.uuid4().hex
         await self._send("comm_open", {"comm_id": control, "target_name": "jupyter.widget.control", "data": {}})
         await self._send("comm_msg", {"comm_id": control, "data": {"method": "request_states"}})
-        states: dict[str, Any] = {}
-        while not states:
-            states = (await self._heard()).get("states", {})
-        self._find(states)
+        await self._until(lambda: bool(self.states))
+        self._find(self.states)
         await self._update(self.browser, {"search": "", "tongue": "en"})
-        while not self.ticks:
-            await self._heard()
+        await self._until(lambda: self.ticks > 0)
         return time.perf_counter() - started
 
     @property
@@ -74,8 +77,7 @@ class Reader:
         before, started = self.ticks, time.perf_counter()
         low, high = self.ends
         await self._update(self.slider, {"value": 2.0 ** round(low + place * (high - low))})
-        while self.ticks == before:
-            await self._heard()
+        await self._until(lambda: self.ticks > before)
         return time.perf_counter() - started
 
     async def leave(self) -> None:
@@ -118,22 +120,29 @@ class Reader:
             raise RuntimeError("not connected")
         await self.socket.write_message(json.dumps(message))
 
-    async def _heard(self) -> dict[str, Any]:
-        """Data of the next widget message, {} for any other."""
-        if self.socket is None:
-            raise RuntimeError("not connected")
-        raw = await asyncio.wait_for(self.socket.read_message(), PATIENCE_S)
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        """Wait until messages have brought something."""
+        while not reached():
+            if self.closed:
+                raise RuntimeError("the connection was closed")
+            self.news.clear()
+            await asyncio.wait_for(self.news.wait(), PATIENCE_S)
+
+    def _hear(self, raw: str | bytes | None) -> None:
+        """Take a message when it comes, as a page does: what is left lying keeps also the server's pings unanswered."""
+        self.news.set()
         if raw is None:
-            raise RuntimeError("the connection was closed")
+            self.closed = True
+            return
         if isinstance(raw, bytes):  # a message with buffers: number of parts, their places, then the parts
             count = int.from_bytes(raw[:4], "big")
             places = [int.from_bytes(raw[4 + 4 * part : 8 + 4 * part], "big") for part in range(count)]
             raw = raw[places[0] : places[1] if count > 1 else None].decode()
         message = json.loads(raw)
         data = message["content"].get("data", {}) if message["header"]["msg_type"] == "comm_msg" else {}
+        self.states = self.states or data.get("states", {})
         if message["content"].get("comm_id") == self.browser and "tick" in data.get("state", {}):
             self.ticks = max(self.ticks, data["state"]["tick"])
-        return data
 
 
 async def visit(reader: Reader, wait_s: float, steps: int, think_s: float, gate: asyncio.Barrier) -> dict[str, Any]:
