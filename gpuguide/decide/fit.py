@@ -128,21 +128,16 @@ def best_plans(
     group_of_planned = group_of_planned.ravel()
     of_size = np.searchsorted(pairs.shape, np.arange(len(sizes) + 1))
     size_of_group = groups[0].astype(np.intp)
-    entry, group = ranges(of_size[size_of_group], of_size[size_of_group + 1])
-    verdict = verdict_of(total_bytes=total[:, entry], usable_bytes=groups[1, group], headroom=headroom)
-    starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]]) if len(group) else np.array([], dtype=np.intp)
-    best_verdict = np.minimum.reduceat(verdict, starts) if len(starts) else np.array([], dtype=np.int_)
-    good = (verdict == best_verdict[group]) & (verdict < 2)
-    if pairs.keeps_more is not None:
-        # Recompute only costs time: where the same plan fits without, it is not worth timing.
-        more = pairs.keeps_more[entry]
-        good &= ~((more >= 0) & good[np.arange(len(entry)) - (entry - more)])
-    kept = np.flatnonzero(good)
-    kept = kept[_first_two(np.stack([group[kept], family[entry[kept]]]))]
+    start, stop = of_size[size_of_group], of_size[size_of_group + 1]
+    settled = [
+        _worth_timing(pairs, family, total, start[some], stop[some], groups[1, some], headroom)
+        for some in _pieces_of(stop - start)
+    ]
+    entry = np.concatenate([entry for entry, _ in settled] or [np.array([], dtype=np.intp)])
+    of_group = np.cumsum(np.concatenate([[0], *[count for _, count in settled]]))
     # One entry per shape and plan that is worth timing.
-    of_group = np.searchsorted(group[kept], np.arange(groups.shape[1] + 1))
     place, owner = ranges(of_group[group_of_planned], of_group[group_of_planned + 1])
-    candidate = entry[kept[place]]
+    candidate = entry[place]
     chosen = np.full(len(planned), -1, dtype=np.intp)
     best_s, runner_up_s = np.full(len(planned), np.nan), np.full(len(planned), np.nan)
     if len(candidate):
@@ -176,6 +171,33 @@ def best_plans(
     )
 
 
+def _worth_timing(
+    pairs: Pairs,
+    family: Index,
+    total_bytes: NDArray[np.float64],
+    start: Index,
+    stop: Index,
+    usable_bytes: NDArray[np.float64],
+    headroom: float,
+) -> tuple[Index, Index]:
+    """
+    Pairs from each start to its stop among which the fastest is that fits best, and how many of each.
+
+    Of plans alike in all but micro-batch the two largest are enough, for smaller ones can only be slower.
+    """
+    entry, group = ranges(start, stop)
+    verdict = verdict_of(total_bytes=total_bytes[:, entry], usable_bytes=usable_bytes[group], headroom=headroom)
+    best = np.minimum.reduceat(verdict, np.flatnonzero(np.r_[True, group[1:] != group[:-1]]))
+    good = (verdict == best[group]) & (verdict < 2)
+    if pairs.keeps_more is not None:
+        # Recompute only costs time: where the same plan fits without, it is not worth timing.
+        more = pairs.keeps_more[entry]
+        good &= ~((more >= 0) & good[np.where(more >= 0, np.arange(len(entry)) - (entry - more), 0)])
+    kept = np.flatnonzero(good)
+    kept = kept[_first_two(np.stack([group[kept], family[entry[kept]]]))]
+    return entry[kept], np.bincount(group[kept], minlength=len(start))
+
+
 def _by_size_and_family(pairs: Pairs) -> tuple[Pairs, Index]:
     """Pairs sorted by size, then by plans alike in all but micro-batch, largest first, and the family of each."""
     if pairs.family is not None:
@@ -192,6 +214,12 @@ def _by_size_and_family(pairs: Pairs) -> tuple[Pairs, Index]:
 def _pieces(count: int) -> Iterator[slice]:
     """Slices of at most PIECE places that together hold all."""
     return (slice(start, min(start + PIECE, count)) for start in range(0, count, PIECE))
+
+
+def _pieces_of(lengths: Index) -> list[Index]:
+    """Places of neighbouring lengths that add up to about PIECE."""
+    pieces = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(np.cumsum(lengths) // PIECE)) + 1)
+    return [piece for piece in pieces if len(piece)]
 
 
 def _first_two(keys: NDArray[np.intp]) -> Index:
