@@ -206,15 +206,12 @@ class LogField(Field):
         steps: float = (math.log(inside, slider.base) - slider.min) / slider.step
         return round(steps)
 
-    def beyond(self, before: Any, now: Any) -> float | int | None:
-        """The next step in the direction of the last one; None at the end of the slider."""
-        place = self._place(float(now or self._rest))
+    def beyond(self, before: Any, now: Any) -> list[float | int]:
+        """The next step in the direction of the last one, or those to both sides where there was none."""
+        place, slider = self._place(float(now or self._rest)), self._slider
         towards = place - self._place(float(before or self._rest))
-        slider = self._slider
-        following = slider.min + slider.step * (place + (towards > 0) - (towards < 0))
-        if not towards or not slider.min <= following <= slider.max + 1e-9:
-            return None
-        return self._snapped(slider.base**following)
+        following = [slider.min + slider.step * (place + side) for side in (1, -1) if side * towards >= 0]
+        return [self._snapped(slider.base**step) for step in following if slider.min <= step <= slider.max + 1e-9]
 
     def _show_box(self) -> None:
         self._box.value = self.said()

@@ -109,6 +109,10 @@ class Page(Shell):
         if wrong is not None:
             self._say(wrong)
 
+    def _near(self, message: Mapping[str, Any]) -> None:
+        self.panel.near(message.get("mark"))
+        self._look_ahead()
+
     def _download(self, message: Mapping[str, Any]) -> None:
         what = message.get("what")
         if what == "reset":
@@ -228,8 +232,7 @@ class Page(Shell):
     def _look_ahead(self) -> None:
         """Decide and draw what one more step of the same slider would show: a key is often pressed again."""
         with suppress(GuideError):
-            following = self.panel.ahead()
-            if following is not None:
+            for following in self.panel.ahead():
                 self._first_picture(following)
                 self._first_words(following)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
@@ -234,14 +234,20 @@ class Panel:
 
     # ---- values out --------------------------------------------------------------------------------------------------
 
-    def ahead(self) -> Scenario | None:
-        """The Scenario after one more step of the slider that was moved last; None where there is none."""
+    def near(self, mark: object) -> None:
+        """A hand is at a field, given by its CSS class."""
+        for key, field in self.fields.items():
+            if field.mark == mark:
+                self._last = key, self.values[key], self.values[key]
+
+    def ahead(self) -> Iterator[Scenario]:
+        """Scenarios after one more step of the slider that was moved last, or that a hand has reached since."""
         key, before, now = self._last
         field = self.fields.get(key)
-        value = field.beyond(before, now) if isinstance(field, LogField) and self.values[key] == now else None
-        if value is None:
-            return None
-        return self.scenario(settle(self.values | {key: value}, key, self._facts_of(self.values.get("model")))[0])
+        if isinstance(field, LogField) and self.values[key] == now:
+            facts = self._facts_of(self.values.get("model"))
+            for value in field.beyond(before, now):
+                yield self.scenario(settle(self.values | {key: value}, key, facts)[0])
 
     def given(self, values: Values | None = None) -> Values:
         """Keys of the Scenario that the controls set, or that other values of theirs would, without defaults."""

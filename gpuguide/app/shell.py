@@ -55,7 +55,7 @@ class Shell:
         spoken = {key: given[key] for key in ("language", *MONEY) if given.get(key) is not None}
         start = Scenario.from_mapping(spoken)
         self.text = text_with_names(start.language, start.currency, start.currency_per_usd)
-        acts = {"on_set": self._set, "on_download": self._download, "on_own": self._own}
+        acts = {"on_set": self._set, "on_near": self._near, "on_download": self._download, "on_own": self._own}
         self.browser = Browser(**{name: self._guarded(act) for name, act in acts.items()})
         self._header, self._intro, self._footer = html("gg-head"), html("gg-intro"), html("gg-end")
         self._error = html("gg-error")
@@ -192,6 +192,9 @@ class Shell:
     def _set(self, message: Mapping[str, Any]) -> None:
         """Values from a link, a preset, a remedy or the language switch: under `values`; `link` when from outside."""
         raise NotImplementedError
+
+    def _near(self, message: Mapping[str, Any]) -> None:
+        """A hand is at a slider, but has not moved it: its field's CSS class stands under `mark`."""
 
     def _download(self, message: Mapping[str, Any]) -> None:
         """What was asked for stands under `what`."""

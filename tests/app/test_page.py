@@ -130,6 +130,36 @@ def test_the_next_step_of_a_slider_is_decided_and_drawn_before_it_is_made():
     assert page.decision.scenario.params_b == page.scenario.params_b
 
 
+@pytest.mark.parametrize("side", [1, -1])
+def test_the_first_step_of_a_slider_is_made_when_a_hand_is_at_it(side):
+    """The first press of a key would be the slow one."""
+    page = page_of("memory", model=None, params_b=8.0)
+    slider, mark = page.panel.fields["params_b"]._slider, page.panel.fields["params_b"].mark
+
+    def reach():
+        page.browser._heard(None, {"kind": "near", "mark": mark}, [])
+
+    def step():
+        slider.value = slider.base ** (math.log10(slider.value) + side * slider.step)
+        sizes.append(page.scenario.params_b)
+
+    sizes = []
+    reached, stepped, again = in_a_kernel(page, reach, step, step)
+    assert reached == 4
+    assert stepped == again == 0
+    assert side * (sizes[1] - sizes[0]) > 0
+
+
+@pytest.mark.parametrize("mark", [None, "gg-c-model", "gg-c-nothing", ["gg-c-params_b"], {}])
+def test_a_hand_at_what_is_no_slider_prepares_nothing(mark):
+    """Messages come from outside."""
+    page = page_of("memory", model=None, params_b=8.0)
+    known = made(page)
+    page.browser._heard(None, {"kind": "near", "mark": mark}, [])
+    assert made(page) == known
+    assert not page._error.value
+
+
 @pytest.mark.parametrize("money", [{}, {"currency": "EUR", "currency_per_usd": 0.9}])
 def test_a_picture_of_many_decisions_takes_the_one_that_is_known(money):
     """One more ranking of the market at every step."""

@@ -53,6 +53,26 @@ def test_a_slider_moved_by_keyboard_changes_chart_verdict_and_table(visit):
     assert not visit.complaints
 
 
+def test_a_hand_at_a_slider_is_told_to_the_kernel_once(visit):
+    """Its first step would wait for the market to be ranked; a message for every pixel would keep the kernel busy."""
+    told = []
+
+    def listen(payload):
+        words = payload if isinstance(payload, str) else payload.decode("utf-8", "ignore")
+        told.extend(re.findall(r'"kind": ?"near", ?"mark": ?"([^"]+)"', words))
+
+    visit.context.on("page", lambda page: page.on("websocket", lambda socket: socket.on("framesent", listen)))
+    page = visit.open("/memory", width=1280)
+    slider = page.locator(".gg-c-concurrency .noUi-target")
+    slider.hover()
+    slider.locator(".noUi-handle").hover()
+    page.mouse.move(1, 1)
+    page.locator(".gg-c-max_context .noUi-handle").focus()
+    page.wait_for_timeout(500)
+    assert told == ["gg-c-concurrency", "gg-c-max_context"]
+    assert not visit.complaints
+
+
 def test_a_picture_stays_in_place_while_names_change(visit):
     """One GPU more or less in the longest name, and all bars jumped; plotly.js drew everything twice."""
     page = visit.open("/memory", width=1280)

@@ -90,6 +90,15 @@ function render({ model, el }) {
     const chosen = [...group.querySelectorAll("input:checked")].map((box) => box.value);
     send({ kind: "set", values: { [group.dataset.names]: chosen }, shown: true });
   }, { signal });
+  // ---- a slider under the mouse, or reached with the keyboard, will be moved: its next steps can be prepared ---------
+  function near(event) {
+    const slider = event.target.closest?.(".noUi-target"), field = slider?.closest(".gg-field");
+    if (!field || slider.contains(event.relatedTarget) || !root().contains(field)) return;
+    send({ kind: "near", mark: [...field.classList].find((name) => name.startsWith("gg-c-")) });
+  }
+  // A finger is there only when it moves already.
+  document.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse") near(event); }, { signal });
+  document.addEventListener("focusin", (event) => { if (event.target.matches(":focus-visible")) near(event); }, { signal });
   // ---- the reader's own model: never more is sent than the kernel takes at once ------------------------------------
   let files = []; // of the last choice
   document.addEventListener("click", (event) => {
