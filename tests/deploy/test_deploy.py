@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from traitlets.config import Config
@@ -113,6 +114,25 @@ def test_the_hub_serves_our_notebooks(monkeypatch):
     assert settings.JupyterHub.active_server_limit == 7
     assert (Path(settings.Spawner.notebook_dir) / Path(settings.Spawner.default_url).name).is_file()
     assert all(word.startswith("--") for word in settings.Spawner.args)
+
+
+def leaves(values: dict[str, Any], stop: set[str], above: str = "") -> dict[str, Any]:
+    """Values by their dotted key; where the chart takes anything below, as one."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{above}{name}"
+        found |= leaves(value, stop, f"{key}.") if isinstance(value, dict) and key not in stop else {key: value}
+    return found
+
+
+def test_the_chart_takes_our_values():
+    """The chart refuses an unknown key or a value of another type before it installs anything."""
+    chart = yaml.safe_load((Path(__file__).parent / "chart_keys.yaml").read_text("utf-8"))["keys"]
+    (values,) = documents("hub-values.yaml")
+    ours = leaves(values, set(chart))
+    assert ours.keys() == chart.keys()
+    for key, value in ours.items():
+        jsonschema.validate(value, chart[key])
 
 
 def test_values_of_the_chart_name_the_notebooks_of_the_container():
