@@ -4,6 +4,7 @@
 # make bench   time the estimates                          make lock    resolve requirements.lock anew
 # make hub     try deploy/jupyterhub_config.py with a real JupyterHub and a browser, in an environment of its own, and
 #              read deploy/kubernetes.yaml with the models of Kubernetes
+# make image   carry out deploy/Containerfile step by step where no container engine runs (as root on Linux), and try the result
 # make docs    write the produced parts of README and docs anew
 # make coverage  share of branches that tests take     make mutation  share of small errors that they notice
 # make clean   remove .venv and caches
@@ -28,7 +29,7 @@ export UV_NATIVE_TLS = 1
 # Compiled at once, as pip does it: imports are three times as slow where Python may not write its caches later.
 INSTALL = $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: app test fast lint bench hub docs coverage mutation lock browser clean
+.PHONY: app test fast lint bench hub image docs coverage mutation lock browser clean
 .DEFAULT_GOAL := app
 
 app: $(VENV)/app.stamp
@@ -54,6 +55,9 @@ hub: $(VENV)/test.stamp browser
 	$(UV) pip install --quiet --python build/hub/bin/python --constraint requirements.lock --build-constraint requirements.lock \
 		--group test --editable '.[$(EXTRAS)]' jupyterhub configurable-http-proxy 'kubernetes>=37'
 	build/hub/bin/python -m pytest -q -m hub tests/deploy/test_cluster.py tests/deploy/test_hub.py
+
+image: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -s -m image tests/deploy/test_image.py
 
 docs: $(VENV)/test.stamp
 	$(BIN)/python tools/docs.py

@@ -1,6 +1,7 @@
 """What stands in deploy/ names files, addresses and limits that exist, since no test can start a cluster."""
 
 import ast
+import importlib.util
 import inspect
 import re
 import tomllib
@@ -19,11 +20,15 @@ DEPLOY = ROOT / "deploy"
 MB_PER_READER = 110
 """A little more than `benchmarks/RESULTS.md` says. [MB]"""
 
+specification = importlib.util.spec_from_file_location("image_tool", ROOT / "tools" / "image.py")
+image_tool = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(image_tool)
+
 
 def lines(word: str) -> list[str]:
     """Arguments of one kind of instruction of the container recipe."""
-    text = (DEPLOY / "Containerfile").read_text("utf-8")
-    return [line.removeprefix(word).strip() for line in text.splitlines() if line.startswith(f"{word} ")]
+    recipe = image_tool.instructions((DEPLOY / "Containerfile").read_text("utf-8"))
+    return [line.rest for line in recipe if line.word == word]
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -51,11 +56,45 @@ def command() -> ast.Call:
 
 
 def test_the_recipe_copies_what_exists():
-    """A renamed folder would break the build, which no check here can run."""
+    """A renamed folder would break the build, and so would one that is kept away from it."""
+    rules = image_tool.ignore_rules()
     for line in lines("COPY"):
         if not line.startswith("--from"):
             for name in line.split()[:-1]:
                 assert (ROOT / name).exists(), name
+                assert not image_tool.left_out(name, rules), name
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".venv/bin/python", True),
+        (".git/config", True),
+        ("tests/deploy/test_deploy.py", True),
+        ("gpuguide/app/__pycache__/serve.cpython-312.pyc", True),
+        ("notebooks/.ipynb_checkpoints/index-checkpoint.ipynb", True),
+        ("notebooks/index.ipynb", False),
+        ("gpuguide/app/serve.py", False),
+    ],
+)
+def test_the_build_is_sent_what_it_copies_and_no_more(path, expected):
+    """Environments would be gigabytes; caches and checkpoints of a checkout would end up in the package."""
+    assert image_tool.left_out(path, image_tool.ignore_rules()) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("HEALTHCHECK CMD true", "HEALTHCHECK"),
+        ("RUN --mount=type=cache,target=/root true", "RUN in the form --mount"),
+        ("COPY --chown=1000 data data", "COPY in the form --chown"),
+        ("CMD gpuguide app", "CMD in the form gpuguide"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused(line, named):
+    """Left out in silence, an instruction would be taken for tried."""
+    with pytest.raises(SystemExit, match=f"cannot carry out {named}"):
+        image_tool.instructions(f"FROM python:3.12-slim\n{line}\n")
 
 
 def test_the_recipe_installs_extras_that_exist_from_the_lock():
