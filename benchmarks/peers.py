@@ -25,6 +25,7 @@ from typing import Any
 from hub_stand_in import hub
 from measured import ROOT, environment, save, summary
 
+CACHE = Path.home() / ".cache" / "gpuguide-benchmarks"
 PORT = 28_765
 PATIENCE_S = 180.0
 SERVE = "Llama 3.1 8B in BF16, 8,192 tokens, one request, one H100"
@@ -288,7 +289,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], help="names of peers")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "gpuguide-benchmarks")
+    parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--no-install", action="store_true")
     asked = parser.parse_args()
     asked.cache.mkdir(parents=True, exist_ok=True)
