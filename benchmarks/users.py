@@ -222,8 +222,8 @@ class Reader:
         if raw is None:
             self.closed = True
             return
-        newer = self.socket is not None and self.socket.selected_subprotocol == NEWER
-        header, content = unpacked(raw) if newer and isinstance(raw, bytes) else unpacked_older(raw)
+        # Of the older protocol, bytes begin with the high byte of a small number.
+        header, content = unpacked(raw) if isinstance(raw, bytes) and raw[0] else unpacked_older(raw)
         data = content.get("data", {}) if header["msg_type"] == "comm_msg" else {}
         self.states = self.states or data.get("states", {})
         self.made = self.made or data.get("method") == "finished"
