@@ -1,7 +1,9 @@
 """
 Makes benchmarks/RESULTS.md of the figures that the scripts here left in .benchmarks; measures what is named first.
 
-usage: python benchmarks/results.py [functions] [processes] [browser] [users] [peers]     without names: only writes
+usage: python benchmarks/results.py [functions] [processes] [browser] [users] [servers] [peers]
+
+Without names it only writes.
 
 Every figure in RESULTS.md comes from such a run; nothing in it is typed by hand.
 """
@@ -36,6 +38,10 @@ COMMANDS: dict[str, list[str]] = {
     "processes": [sys.executable, "benchmarks/processes.py"],
     "browser": [sys.executable, "benchmarks/browser.py"],
     "users": [sys.executable, "benchmarks/users.py"],
+    "servers": [
+        *(sys.executable, "benchmarks/users.py", "--users", "1", "5", "20"),
+        *("--server", "ours", "many", "voila", "solara", "solara-workers"),
+    ],
     "peers": [sys.executable, "benchmarks/peers.py"],
 }
 TARGETS = {
@@ -203,43 +209,34 @@ def browser(run: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
+CROWD = (
+    "readers", "seconds between steps", "served", "page p50 [s]", "slowest [s]", "step p50 [ms]", "step p95 [ms]",
+    "steps lost", "CPU a step [ms]", "cores busy", "kB a step", "MB a reader", "MB in all",
+)  # fmt: skip
+
+
+def crowd(one: dict[str, Any]) -> tuple[object, ...]:
+    """Cells under `CROWD`."""
+    step, arrive = one["step_s"], one["arrive_s"]
+    return (
+        one["users"],
+        f"{one['think_s']:g}",
+        one["opened"],
+        s(arrive["p50"]),
+        s(arrive["max"]),
+        ms(step["p50"]) if step else "-",
+        ms(step["p95"]) if step else "-",
+        one["lost"],
+        ms(one["server_cpu_s_per_step"]),
+        f"{one['server_cores_busy']:.2f}",
+        f"{one['kb_per_step']:.0f}",
+        f"{one['mb_per_reader']:.0f}",
+        f"{one['mb_all']:,.0f}",
+    )
+
+
 def users(run: dict[str, Any]) -> list[str]:
     """Many readers."""
-    rows = []
-    for one in run["figures"]:
-        step, arrive = one["step_s"], one["arrive_s"]
-        rows.append(
-            (
-                one["users"],
-                f"{one['think_s']:g}",
-                one["opened"],
-                s(arrive["p50"]),
-                s(arrive["max"]),
-                ms(step["p50"]) if step else "-",
-                ms(step["p95"]) if step else "-",
-                one["lost"],
-                ms(one["server_cpu_s_per_step"]),
-                f"{one['server_cores_busy']:.2f}",
-                f"{one['kb_per_step']:.0f}",
-                f"{one['mb_per_reader']:.0f}",
-                f"{one['mb_all']:,.0f}",
-            )
-        )
-    head = (
-        "readers",
-        "seconds between steps",
-        "served",
-        "page p50 [s]",
-        "slowest [s]",
-        "step p50 [ms]",
-        "step p95 [ms]",
-        "steps lost",
-        "CPU a step [ms]",
-        "cores busy",
-        "kB a step",
-        "MB a reader",
-        "MB in all",
-    )
     return [
         "## Many readers at once",
         "",
@@ -247,7 +244,21 @@ def users(run: dict[str, Any]) -> list[str]:
         "second, all wait until everybody is there, then each moves a slider again and again. CPU is the server's and "
         "its kernels' alone; memory counts shared pages once.",
         "",
-        *table(head, rows),
+        *table(CROWD, map(crowd, run["figures"])),
+    ]
+
+
+def servers(run: dict[str, Any]) -> list[str]:
+    """The same readers elsewhere."""
+    return [
+        "## Servers beside one another",
+        "",
+        f"{stamp(run)} The same clients as above on the same page, served in turn by each: by Voila with its own store "
+        "of one rendered notebook and fresh kernels behind it, by Solara with all readers in one process, or in one "
+        "for each core. `--users many` keeps one of each of the suite's pages in store, the others serve this page "
+        "alone. Nobody moves before the store is full again.",
+        "",
+        *table(("server", *CROWD), ((one["server"], *crowd(one)) for one in run["figures"])),
     ]
 
 
@@ -309,7 +320,14 @@ def rates(benchmarks: list[dict[str, Any]], which: str) -> dict[str, float]:
     return {name: one["extra_info"]["pairs"] / one["stats"][which] for name, one in both.items()}
 
 
-SECTIONS = {"functions": functions, "processes": processes, "browser": browser, "users": users, "peers": peers}
+SECTIONS = {
+    "functions": functions,
+    "processes": processes,
+    "browser": browser,
+    "users": users,
+    "servers": servers,
+    "peers": peers,
+}
 
 
 def read(name: str) -> dict[str, Any] | None:
@@ -345,7 +363,8 @@ def main() -> None:
         "# Measured speed",
         "",
         "Written by `python benchmarks/results.py` from its own runs; with the names `functions processes browser "
-        "users peers` it repeats them. Least values say what the code costs, medians what a busy machine made of it.",
+        "users servers peers` it repeats them. Least values say what the code costs, medians what a busy machine made "
+        "of it.",
         "",
     ]
     for name, run in runs.items():
