@@ -113,6 +113,7 @@ def steps(browser: Browser, url: str, count: int) -> dict[str, Any]:
     page.wait_for_function(DRAWN, timeout=120_000)
     page.wait_for_timeout(2000)
     page.evaluate(WATCH)
+    page.wait_for_timeout(500)  # from reaching a slider to pressing a key
     floors, kilobytes = [], []
     for number in range(count):
         before = page.evaluate("window.received = 0, window.steps.length")

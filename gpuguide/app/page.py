@@ -111,7 +111,8 @@ class Page(Shell):
 
     def _near(self, message: Mapping[str, Any]) -> None:
         self.panel.near(message.get("mark"))
-        self._look_ahead()
+        if self._pending is None:  # else something is being drawn, which comes first
+            self._go_on(self._look_ahead())
 
     def _download(self, message: Mapping[str, Any]) -> None:
         what = message.get("what")
@@ -202,8 +203,7 @@ class Page(Shell):
         self._address()
         if self.browser.search is not None:
             self.browser.tick += 1
-        yield AHEAD_AFTER_S
-        self._look_ahead()
+        yield from self._look_ahead()
         yield SLOW_AFTER_S - AHEAD_AFTER_S
         for card in self._other_cards:
             if card.slow:
@@ -224,17 +224,18 @@ class Page(Shell):
             pause = next(rest, None)
             while self.browser.search is None and pause in (0.0, PAINTED_AFTER_S):  # nobody sees the page yet
                 pause = next(rest, None)
-            if pause is not None:
-                self._pending = loop.call_later(pause, turn)
+            self._pending = None if pause is None else loop.call_later(pause, turn)
 
         turn()
 
-    def _look_ahead(self) -> None:
+    def _look_ahead(self) -> Iterator[float]:
         """Decide and draw what one more step of the same slider would show: a key is often pressed again."""
+        yield AHEAD_AFTER_S
         with suppress(GuideError):
             for following in self.panel.ahead():
                 self._first_picture(following)
                 self._first_words(following)
+                yield 0.0
 
     def _neighbour(self, changes: Mapping[str, Any]) -> Decision:
         given = self.panel.given() | self._spoken() | dict(changes)
