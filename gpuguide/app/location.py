@@ -38,9 +38,7 @@ class Browser(anywidget.AnyWidget):
     words: Any = traitlets.Dict().tag(sync=True)  # what to say when the kernel is gone
     tick: Any = traitlets.Int(0).tag(sync=True)  # answers drawn so far
 
-    def __init__(
-        self, on_set: Handler, on_near: Handler, on_download: Handler, on_own: Handler, **values: Any
-    ) -> None:
+    def __init__(self, on_set: Handler, on_near: Handler, on_download: Handler, on_own: Handler, **values: Any) -> None:
         super().__init__(**values)
         self._handlers = {"set": on_set, "near": on_near, "download": on_download, "own": on_own}
         self.on_msg(self._heard)
