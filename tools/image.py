@@ -144,7 +144,7 @@ def obstacle() -> str | None:
         return "carrying out the recipe needs root on Linux"
     missing = [name for name in ("unshare", "chroot", "mount", "ldconfig") if not shutil.which(name)]
     if missing:
-        return f"carrying out the recipe needs {missing[0]}, which is not here"
+        return f"carrying out the recipe needs {missing[0]}, which is not on the PATH"
     overlay = "mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/u,workdir=/mnt/w /mnt/m"
     trial = f"mount -t tmpfs tmpfs /mnt && mkdir /mnt/u /mnt/w /mnt/m && {overlay}"
     if subprocess.run([*UNSHARE, "sh", "-c", trial], capture_output=True, check=False).returncode:
