@@ -20,7 +20,7 @@ FITS, TIGHT, NO = "fits", "tight", "no"
 VERDICTS = np.array([FITS, TIGHT, NO], dtype=object)
 
 PIECE = 6000
-"""Pairs estimated at a time: with more, arrays leave the processor's cache and each takes up to twice as long. [-]"""
+"""Pairs estimated or judged at a time: of more, arrays leave the processor's cache and take up to twice as long. [-]"""
 
 MemoryOf = Callable[[Plan, Nodes, Assumptions], MemoryBreakdown]
 SecondsOf = Callable[[Plan, Nodes, Assumptions], Number]

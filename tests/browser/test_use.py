@@ -70,6 +70,12 @@ def test_a_hand_at_a_slider_is_told_to_the_kernel_once(visit):
     page.locator(".gg-c-max_context .noUi-handle").focus()
     page.wait_for_timeout(500)
     assert told == ["gg-c-concurrency", "gg-c-max_context"]
+    slider.locator(".noUi-handle").hover()
+    page.mouse.down()
+    page.locator(".gg-c-max_context .noUi-target").hover()  # a drag that strays over another slider
+    page.mouse.up()
+    page.wait_for_timeout(500)
+    assert told[2:] == ["gg-c-concurrency"]
     assert not visit.complaints
 
 

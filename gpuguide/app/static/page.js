@@ -96,8 +96,8 @@ function render({ model, el }) {
     if (!field || slider.contains(event.relatedTarget) || !root().contains(field)) return;
     send({ kind: "near", mark: [...field.classList].find((name) => name.startsWith("gg-c-")) });
   }
-  // A finger is there only when it moves already.
-  document.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse") near(event); }, { signal });
+  // A finger is there only when it moves already, and a mouse that drags may cross other sliders.
+  document.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse" && !event.buttons) near(event); }, { signal });
   document.addEventListener("focusin", (event) => { if (event.target.matches(":focus-visible")) near(event); }, { signal });
   // ---- the reader's own model: never more is sent than the kernel takes at once ------------------------------------
   let files = []; // of the last choice
